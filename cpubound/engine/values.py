@@ -1,0 +1,45 @@
+"""What is asked of an engine and what it gave back."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class EngineIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which llama.cpp this is. Rates measured through one build are not another's."""
+
+    name: str  # "llama-cpp-python", "llama-bench"
+    version: str
+    build: str  # commit or a digest of the shared library
+    features: tuple[str, ...] = ()  # from llama_print_system_info: "AVX2", "REPACK", "OPENMP", …
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell to observe: a model file at a setting, decoded ``tokens`` times.
+
+    ``tokens`` are decoded after a warm-up token, at positions depth … depth + tokens - 1.
+    ``cpus`` pins the engine's process to these CPUs; None leaves the mask alone.
+    """
+
+    model_path: str
+    threads: int
+    depth_tokens: int = 0
+    tokens: int = 32
+    batch: int = 1
+    n_ctx: int | None = None  # None: depth + tokens, as llama-bench
+    kv_type_k: str = "f16"
+    kv_type_v: str = "f16"
+    flash_attn: bool = False
+    repack: bool = True
+    mmap: bool = True
+    cpus: tuple[int, ...] | None = None
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run gave: the seconds of every token, in order."""
+
+    settings: RunSettings
+    engine: EngineIdentity
+    samples_s: tuple[float, ...]
+    load_s: float | None = None
+    reference_bytes_per_s: float | None = None  # read bandwidth seen beside the run

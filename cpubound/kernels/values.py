@@ -1,0 +1,52 @@
+"""What a kernel moves and what a run of it gave: ``KernelSpec`` and ``Measurement``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cpubound import stats
+
+
+class KernelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel for one instruction set, as declared beside its C code.
+
+    Traffic is per element of the kernel's index space and counts what the code asks for:
+    what the hardware adds (write-allocate) stands apart in ``write_allocate_bytes``.
+    """
+
+    name: str
+    isa: str  # "portable", "avx2", "avx512", "neon"
+    dtype: str
+    read_bytes: float
+    write_bytes: float
+    write_allocate_bytes: float
+    flops: float
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """Timed passes of one kernel over one working set by a team of threads."""
+
+    kernel: str
+    isa: str
+    threads: int
+    cpus: tuple[int, ...] | None  # where each thread was pinned; None if it was not
+    page_kind: str  # "anon_4k", "anon_2m", "file"
+    working_set_bytes: int
+    bytes_per_pass: int  # read + written as declared, without write-allocate
+    flops_per_pass: int = 0
+    samples_s: tuple[float, ...]  # seconds per pass of the slowest thread, every sample
+
+    @property
+    def best_bytes_per_s(self) -> float:
+        """Bandwidth of the fastest sample: the quiet machine."""
+        return self.bytes_per_pass / min(self.samples_s)
+
+    @property
+    def median_bytes_per_s(self) -> float:
+        """Bandwidth of the median sample: the machine as it was."""
+        return self.bytes_per_pass / stats.median(self.samples_s)
+
+    @property
+    def spread(self) -> float:
+        """Half the 5 … 95 % range of the samples over their median."""
+        return stats.relative_spread(self.samples_s)

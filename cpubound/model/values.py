@@ -1,0 +1,195 @@
+"""What a model is and what a decode step of it moves, without any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+HyperParameter = int | float | bool | str | tuple[int | float | bool, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuantType:
+    """One ggml tensor type."""
+
+    name: str  # as ggml writes it in upper case: "Q4_K"
+    id: int
+    block_size: int  # elements per block
+    block_bytes: int
+
+    @property
+    def bits_per_weight(self) -> float:
+        return self.block_bytes * 8 / self.block_size
+
+    def row_bytes(self, columns: int) -> int:
+        """Bytes of one row; ``columns`` is a multiple of the block size."""
+        return columns // self.block_size * self.block_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tensor:
+    """One tensor of a model, in ggml's order: ``shape[0]`` is the contiguous dimension."""
+
+    name: str
+    type: QuantType
+    shape: tuple[int, ...]
+    offset: int = 0  # from the start of its shard's data section
+    shard: int = 0
+
+    @property
+    def elements(self) -> int:
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    @property
+    def n_bytes(self) -> int:
+        return self.elements // self.type.block_size * self.type.block_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpec:
+    """A model as its file header (or the catalogue) describes it.
+
+    ``hyper_parameters`` are the GGUF keys of the architecture without its prefix
+    (``block_count``, ``attention.head_count_kv``, …): numbers, strings, and arrays of
+    numbers of at most a few thousand entries. ``vocabulary_size`` is the token count.
+    """
+
+    name: str
+    architecture: str
+    hyper_parameters: Mapping[str, HyperParameter]
+    tensors: tuple[Tensor, ...]
+    vocabulary_size: int | None = None
+    file_type: int | None = None  # general.file_type as the file claims it
+    file_bytes: int | None = None  # all shards, headers included; None without a file
+    shards: tuple[str, ...] = ()  # paths; empty for a model that has no file
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightRead:
+    """Weights of one tensor (or of equal ones) that a decode step reads.
+
+    ``kind`` says by which operator: ``matmul`` (MUL_MAT), ``experts`` (MUL_MAT_ID),
+    ``vector`` (norms, biases, scales: element-wise operators) or ``rows`` (GET_ROWS).
+    ``rows`` × ``columns`` is the shape of one matrix as read by one product, ``count`` how
+    many such products the step runs, ``n_bytes`` what all of them read together.
+    """
+
+    role: str  # "attention", "ffn", "experts", "router", "output", "embedding", "norm", "recurrent", "other"
+    kind: str
+    type: str
+    rows: int
+    columns: int
+    count: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionRead:
+    """KV cache that layers of one shape read in one decode step, per sequence.
+
+    ``cells`` are what the graph spans (padded to 256, capped by a window);
+    ``touched_cells`` those that are not masked: what flash-attention reads.
+    """
+
+    kind: str  # "full", "window", "chunked", "mla"
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim_k: int
+    head_dim_v: int
+    cells: int
+    touched_cells: int
+    k_bytes: int  # read over all these layers, for ``cells``
+    v_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelTraffic:
+    """Bytes that one decode step reads and writes at a setting.
+
+    ``weights`` lists every read of weights; the sums by type and role are derived. KV
+    figures are for all ``batch`` sequences together, as the graph spans them.
+    """
+
+    model: str
+    architecture: str
+    quant_label: str
+    parameters: int
+    active_parameters: int
+    file_bytes: int
+    depth_tokens: int
+    n_ctx: int
+    batch: int
+    kv_type_k: str
+    kv_type_v: str
+    flash_attn: bool
+    weights: tuple[WeightRead, ...]
+    attention: tuple[AttentionRead, ...]
+    kv_write_bytes: int
+    state_read_bytes: int
+    state_write_bytes: int
+    logits: int  # vocabulary entries computed per sequence
+    layers: int
+    resident_bytes: int  # weights + KV cache of n_ctx cells + state
+    unread: Mapping[str, int] = field(default_factory=dict)  # tensors decode never reads: why -> bytes
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def weights_read_bytes(self) -> int:
+        """Weights read in full by matrix products and element-wise operators."""
+        return sum(w.n_bytes for w in self.weights if w.kind != "rows")
+
+    @property
+    def embedding_row_bytes(self) -> int:
+        """Rows fetched from lookup tables."""
+        return sum(w.n_bytes for w in self.weights if w.kind == "rows")
+
+    @property
+    def kv_read_bytes(self) -> int:
+        """KV cache read, as the graph spans it."""
+        return self.batch * sum(a.k_bytes + a.v_bytes for a in self.attention)
+
+    @property
+    def kv_touched_bytes(self) -> int:
+        """KV cache read when masked cells are skipped, as flash-attention does."""
+        return self.batch * sum(
+            (a.k_bytes + a.v_bytes) * a.touched_cells // a.cells for a in self.attention if a.cells
+        )
+
+    @property
+    def total_bytes(self) -> int:
+        """Everything the step reads and writes."""
+        return (
+            self.weights_read_bytes
+            + self.embedding_row_bytes
+            + self.kv_read_bytes
+            + self.kv_write_bytes
+            + self.state_read_bytes
+            + self.state_write_bytes
+        )
+
+    @property
+    def by_type(self) -> dict[str, int]:
+        """Weight bytes read, by tensor type, largest first."""
+        return _sums((w.type, w.n_bytes) for w in self.weights)
+
+    @property
+    def by_role(self) -> dict[str, int]:
+        """Weight bytes read, by role, largest first."""
+        return _sums((w.role, w.n_bytes) for w in self.weights)
+
+    @property
+    def matrix_products(self) -> int:
+        """How many matrix products with weights the step runs."""
+        return sum(w.count for w in self.weights if w.kind in ("matmul", "experts"))
+
+
+def _sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for key, n_bytes in pairs:
+        totals[key] = totals.get(key, 0) + n_bytes
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))

@@ -1,0 +1,92 @@
+"""Imports point one way: each room may use the rooms listed here and no others."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import cpubound
+
+PACKAGE = Path(cpubound.__file__).parent
+GROUND = {"errors", "units", "stats"}
+ALLOWED = {
+    "errors": set(),
+    "units": set(),
+    "stats": set(),
+    "machine": GROUND,
+    "model": GROUND,
+    "theory": GROUND | {"model"},
+    "_kernels": set(),
+    "kernels": GROUND | {"_kernels"},
+    "profile": GROUND | {"machine", "kernels"},
+    "engine": GROUND | {"machine", "model"},
+    "calibration": GROUND | {"machine", "model", "kernels", "profile", "engine", "predict"},
+    "predict": GROUND | {"profile", "model", "theory"},
+    "validate": GROUND | {"machine", "model", "kernels", "profile", "engine", "predict"},
+    "advise": GROUND | {"machine", "model", "theory", "profile", "engine", "predict", "validate"},
+    "report": GROUND
+    | {"machine", "model", "theory", "kernels", "profile", "engine", "predict", "validate", "advise"},
+    "cli": None,  # everything
+    "__init__": None,  # re-exports, lazily
+    "__main__": {"cli"},
+}
+# Outside packages that only one room may import.
+ONLY_IN = {"llama_cpp": {"engine"}, "tabulate": {"report"}, "psutil": {"machine"}, "gguf": set(),
+           "rich": {"cli"}, "click": {"cli"}, "platformdirs": {"profile"}}
+
+
+def room_of(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports_of(path: Path) -> list[tuple[str, int]]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import on line {node.lineno}"
+            module = node.module or ""
+            if module == "cpubound":
+                found += [(f"cpubound.{alias.name}", node.lineno) for alias in node.names]
+            else:
+                found.append((module, node.lineno))
+    return found
+
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_room_uses_only_the_rooms_below_it(path: Path) -> None:
+    room = room_of(path)
+    assert room in ALLOWED, f"{room} is not in the list of rooms"
+    allowed = ALLOWED[room]
+    for module, line in imports_of(path):
+        parts = module.split(".")
+        if parts[0] != "cpubound":
+            owner = ONLY_IN.get(parts[0])
+            assert owner is None or room in owner, f"{path}:{line}: {room} imports {parts[0]}"
+        elif allowed is not None and len(parts) > 1 and parts[1] != room:
+            assert parts[1] in allowed, f"{path}:{line}: {room} imports {module}"
+
+
+def test_every_room_in_the_list_exists() -> None:
+    rooms = {room_of(path) for path in SOURCES} | {"_kernels"}
+    assert rooms == set(ALLOWED)
+
+
+def test_importing_the_package_and_the_command_line_imports_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, cpubound, cpubound.cli; "
+        "print([m for m in ('numpy', 'psutil', 'tabulate', 'rich', 'llama_cpp', 'cpubound._kernels')"
+        " if m in sys.modules])"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "[]"
