@@ -1,0 +1,115 @@
+"""The plans of calibration: how long to measure, and the shapes of the probes (package data)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from cpubound.errors import UsageError
+from cpubound.model.quant import quant_type
+from cpubound.units import MIB
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class ProbeShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A llama-like model of one quant type that measures the engine's rate for it."""
+
+    name: str
+    width: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_layers: int
+    only: tuple[str, ...] = ()
+
+    @property
+    def layer_elements(self) -> int:
+        """Weights of the matrices of one layer."""
+        query = self.width * self.heads * self.head_dim
+        key = self.width * self.kv_heads * self.head_dim
+        return 2 * query + 2 * key + 3 * self.width * self.ffn
+
+
+class AttentionShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of next to no weights whose KV cache measures attention."""
+
+    name: str
+    width: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    layers: int
+    depths: tuple[int, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How much calibration does."""
+
+    bandwidth_seconds: float
+    bandwidth_rounds: int
+    engine_seconds: float
+    engine_rounds: int
+    probe_mib: int
+    types: tuple[str, ...]
+    attention: tuple[tuple[str, str, bool], ...]
+    shapes: tuple[ProbeShape, ...]
+    attention_shapes: tuple[AttentionShape, ...]
+
+
+def load_plan(name: str = "standard", types: tuple[str, ...] | None = None) -> Plan:
+    """Return a plan of the package data.
+
+    Parameters
+    ----------
+    name : "standard" or "quick".
+    types : measure these quant types instead of the plan's.
+
+    Raises
+    ------
+    UsageError : an unknown type.
+    """
+    data: Mapping[str, Any] = tomllib.loads(
+        files("cpubound.calibration").joinpath("plans.toml").read_text(encoding="utf-8")
+    )
+    shapes = {key: data[key] for key in ("shapes", "attention_shapes")}
+    plan = msgspec.convert({**data[name], **shapes}, Plan)
+    if types is not None:
+        plan = msgspec.structs.replace(plan, types=tuple(_type_name(t) for t in types))
+    return plan
+
+
+def probe_layers(shape: ProbeShape, type_name: str, target_bytes: int) -> int:
+    """Return an odd number of layers that brings a probe to about ``target_bytes``."""
+    quant = quant_type(type_name)
+    layer_bytes = shape.layer_elements * quant.block_bytes / quant.block_size
+    layers = max(1, round(target_bytes / layer_bytes))
+    return min(layers - 1 + layers % 2, shape.max_layers) if layers > 1 else 1
+
+
+def probe_bytes(plan: Plan, last_level_cache_bytes: int | None, available_bytes: int | None) -> int:
+    """Return the size of a probe: well above the last-level cache, within the memory.
+
+    A probe never takes more than a sixteenth of the available memory, since several are
+    open at once and repacked types hold a second copy.
+    """
+    wanted = max(plan.probe_mib * MIB, 4 * (last_level_cache_bytes or 0))
+    if available_bytes is not None:
+        wanted = min(wanted, available_bytes // 16)
+    return max(wanted, 16 * MIB)
+
+
+def _type_name(text: str) -> str:
+    try:
+        return quant_type(text.upper()).name
+    except (KeyError, ValueError) as error:
+        raise UsageError(f"there is no such quant type ({text}): try Q4_K or Q8_0") from error

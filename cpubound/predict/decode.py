@@ -1,0 +1,294 @@
+"""How long one token takes: profile + traffic -> Prediction. Pure arithmetic.
+
+t(T, d) = Σ over weight types q  B_q / R_q(T)  +  KV bytes / attention rate(T)
+        + overhead per token(T) + overhead per matrix product(T)
+
+Each part falls back from what was measured through llama.cpp (``engine``) to our own
+kernels (``kernel``) to bytes over read bandwidth (``ceiling``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cpubound.errors import ProfileError, UsageError
+from cpubound.model.values import ModelTraffic
+from cpubound.predict.rates import (
+    Rate,
+    attention_rate,
+    engine_cost,
+    read_bandwidth,
+    weight_rate,
+)
+from cpubound.predict.values import Prediction, SecondsByPart
+from cpubound.profile import EngineCalibration, MachineProfile
+
+# Two-sided 90 % of a normal distribution.
+NORMAL_90 = 1.645
+# llama.cpp reached 1 / 2.9 (IQ4_XS) to 1 / 1.16 (F16) of bytes over bandwidth on models of
+# 1 B and more; a prediction with nothing but the bandwidth spans just that.
+CEILING_LOW_SHARE = 1 / 2.9
+# What our own kernels leave out (barriers, small operators, another kernel's quality).
+KERNEL_RELATIVE_ERROR = 0.15
+# What a cell shares with no probe: shape effects that the form of the model leaves out.
+# Leave-one-model-out residual of the form on models of 1 B to 8 B (docs/accuracy.md).
+FORM_RELATIVE_ERROR = 0.03
+# A part counts as memory-bound where its rate is at least this share of read bandwidth.
+MEMORY_BOUND_SHARE = 0.80
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Part:
+    """Seconds of one part, their standard error, and how many of them memory sets."""
+
+    seconds: float
+    error: float
+    memory_seconds: float
+    assumptions: tuple[str, ...] = ()
+
+
+def predict_decode(profile: MachineProfile, traffic: ModelTraffic, threads: int) -> Prediction:
+    """Predict the median decode speed at a thread count.
+
+    Parameters
+    ----------
+    profile : what the machine can do.
+    traffic : what one decode step of the model moves, at its depth and settings.
+    threads : decode threads, at least 1.
+
+    Raises
+    ------
+    UsageError : threads below 1, or a batch other than 1.
+    ProfileError : the profile holds no read bandwidth.
+    """
+    if threads < 1:
+        raise UsageError(f"threads must be at least 1 ({threads})")
+    if traffic.batch != 1:
+        raise UsageError(f"only batch 1 can be predicted ({traffic.batch}): leave --batch out")
+    bandwidth = read_bandwidth(profile, threads)
+    if bandwidth is None:
+        raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
+    basis = _choose_basis(profile, traffic, threads)
+    if basis == "engine" and profile.engine is not None:
+        weights, attention, overhead = _engine_parts(profile.engine, traffic, threads, bandwidth)
+    elif basis == "kernel":
+        weights, attention, overhead = _kernel_parts(profile, traffic, threads, bandwidth)
+    else:
+        weights, attention, overhead = _ceiling_parts(traffic, bandwidth)
+    return _assemble(profile, traffic, threads, bandwidth, basis, weights, attention, overhead)
+
+
+def ceiling_seconds(traffic: ModelTraffic, bandwidth: float) -> float:
+    """Return bytes over bandwidth: the textbook formula."""
+    return traffic.total_bytes / bandwidth
+
+
+def _choose_basis(profile: MachineProfile, traffic: ModelTraffic, threads: int) -> str:
+    """Take the deepest level that covers at least nine tenths of the weight bytes."""
+    weight_bytes = {t: n for t, n in traffic.by_type.items() if n}
+    total = sum(weight_bytes.values())
+
+    def covers(types: set[str]) -> bool:
+        return sum(n for t, n in weight_bytes.items() if t in types) >= 0.9 * total
+
+    engine = profile.engine
+    if engine is not None and covers(
+        {t for t in weight_bytes if weight_rate(engine, t, threads) is not None}
+    ):
+        return "engine"
+    if covers({t for t in weight_bytes if kernel_rate(profile, t, threads) is not None}):
+        return "kernel"
+    return "ceiling"
+
+
+def kernel_rate(profile: MachineProfile, type_name: str, threads: int) -> float | None:
+    """Return what cpubound's own GEMV kernel reaches for a type, None if not measured."""
+    points = profile.measurements(f"gemv_{type_name.lower()}", "anon_4k")
+    if not points:
+        return None
+    from cpubound.predict.rates import interpolate
+
+    return interpolate({t: m.median_bytes_per_s for t, m in points.items()}, threads)
+
+
+def _engine_parts(
+    engine: EngineCalibration, traffic: ModelTraffic, threads: int, bandwidth: float
+) -> tuple[_Part, _Part, _Part]:
+    weights = _sum_parts(
+        [
+            _part_from_rate(n_bytes, weight_rate(engine, type_name, threads), type_name, bandwidth)
+            for type_name, n_bytes in _matrix_bytes_by_type(traffic).items()
+        ]
+    )
+    kv_bytes = traffic.kv_touched_bytes if traffic.flash_attn else traffic.kv_read_bytes
+    rate = attention_rate(
+        engine, traffic.kv_type_k, traffic.kv_type_v, traffic.flash_attn, threads
+    )
+    kv_name = f"attention with {traffic.kv_type_k}:{traffic.kv_type_v} KV"
+    attention = _part_from_rate(kv_bytes, rate, kv_name, bandwidth)
+    state_bytes = traffic.state_read_bytes + traffic.state_write_bytes
+    if state_bytes:
+        attention = _sum_parts(
+            [attention, _part_from_rate(state_bytes, None, "recurrent state", bandwidth)]
+        )
+    cost = engine_cost(engine, threads)
+    seconds = cost.seconds_per_token + cost.seconds_per_product * traffic.matrix_products
+    return weights, attention, _Part(seconds=seconds, error=0.2 * seconds, memory_seconds=0)
+
+
+def _kernel_parts(
+    profile: MachineProfile, traffic: ModelTraffic, threads: int, bandwidth: float
+) -> tuple[_Part, _Part, _Part]:
+    parts = []
+    for type_name, n_bytes in _matrix_bytes_by_type(traffic).items():
+        measured = kernel_rate(profile, type_name, threads)
+        rate = (
+            None
+            if measured is None
+            else Rate(bytes_per_s=measured, relative_error=KERNEL_RELATIVE_ERROR)
+        )
+        parts.append(_part_from_rate(n_bytes, rate, type_name, bandwidth))
+    kv_bytes = traffic.kv_read_bytes + traffic.state_read_bytes + traffic.state_write_bytes
+    attention = _part_from_rate(kv_bytes, None, "attention", bandwidth)
+    return _sum_parts(parts), attention, _Part(seconds=0, error=0, memory_seconds=0)
+
+
+def _ceiling_parts(traffic: ModelTraffic, bandwidth: float) -> tuple[_Part, _Part, _Part]:
+    kv_bytes = traffic.kv_read_bytes + traffic.kv_write_bytes
+    kv_bytes += traffic.state_read_bytes + traffic.state_write_bytes
+    attention = kv_bytes / bandwidth
+    weights = ceiling_seconds(traffic, bandwidth) - attention
+    return (
+        _Part(seconds=weights, error=0, memory_seconds=weights),
+        _Part(seconds=attention, error=0, memory_seconds=attention),
+        _Part(seconds=0, error=0, memory_seconds=0),
+    )
+
+
+def _matrix_bytes_by_type(traffic: ModelTraffic) -> dict[str, int]:
+    """Bytes of matrix products by type; vectors go with the operators that the overhead holds."""
+    totals: dict[str, int] = {}
+    for weight in traffic.weights:
+        if weight.kind in ("matmul", "experts"):
+            totals[weight.type] = totals.get(weight.type, 0) + weight.n_bytes
+    return totals
+
+
+def _part_from_rate(n_bytes: int, rate: Rate | None, name: str, bandwidth: float) -> _Part:
+    if n_bytes == 0:
+        return _Part(seconds=0, error=0, memory_seconds=0)
+    if rate is None:
+        seconds = n_bytes / bandwidth
+        return _Part(
+            seconds=seconds,
+            error=0.5 * seconds,
+            memory_seconds=seconds,
+            assumptions=(f"{name} was not measured: taken at read bandwidth, a lower bound",),
+        )
+    seconds = n_bytes / rate.bytes_per_s
+    memory_bound = rate.bytes_per_s >= MEMORY_BOUND_SHARE * bandwidth
+    return _Part(
+        seconds=seconds,
+        error=rate.relative_error * seconds,
+        memory_seconds=seconds if memory_bound else 0,
+        assumptions=(rate.assumption,) if rate.assumption else (),
+    )
+
+
+def _sum_parts(parts: Sequence[_Part]) -> _Part:
+    return _Part(
+        seconds=sum(p.seconds for p in parts),
+        error=math.sqrt(sum(p.error**2 for p in parts)),
+        memory_seconds=sum(p.memory_seconds for p in parts),
+        assumptions=tuple(dict.fromkeys(a for p in parts for a in p.assumptions)),
+    )
+
+
+def _name_bound(weights: _Part, attention: _Part, overhead: _Part) -> str:
+    shares = {
+        "memory": weights.memory_seconds,
+        "kernel": weights.seconds - weights.memory_seconds,
+        "attention": attention.seconds,
+        "overhead": overhead.seconds,
+    }
+    return max(shares, key=lambda name: shares[name])
+
+
+def _interval(
+    profile: MachineProfile, basis: str, seconds: float, parts: Sequence[_Part]
+) -> tuple[float, float]:
+    """Return the 90 % interval in tok/s."""
+    noise = profile.noise.spread / NORMAL_90
+    if basis == "ceiling":
+        high = (1 + NORMAL_90 * noise) / seconds
+        return CEILING_LOW_SHARE / seconds, high
+    rates = math.sqrt(sum(p.error**2 for p in parts)) / seconds
+    form = KERNEL_RELATIVE_ERROR
+    if basis == "engine" and profile.engine is not None:
+        form = math.hypot(FORM_RELATIVE_ERROR, profile.engine.residual)
+    # In the logarithm, so that a wide interval never reaches zero.
+    width = NORMAL_90 * math.sqrt(noise**2 + rates**2 + form**2)
+    return math.exp(-width) / seconds, math.exp(width) / seconds
+
+
+def _assemble(
+    profile: MachineProfile,
+    traffic: ModelTraffic,
+    threads: int,
+    bandwidth: float,
+    basis: str,
+    weights: _Part,
+    attention: _Part,
+    overhead: _Part,
+) -> Prediction:
+    by_part = SecondsByPart(
+        weights=weights.seconds, attention=attention.seconds, overhead=overhead.seconds
+    )
+    low, high = _interval(profile, basis, by_part.total, (weights, attention, overhead))
+    fast_ratio = engine_cost(profile.engine, threads).fast_time_ratio if profile.engine else 1.0
+    memory = profile.machine.usable_memory_bytes
+    return Prediction(
+        model=traffic.model,
+        quant_label=traffic.quant_label,
+        threads=threads,
+        depth_tokens=traffic.depth_tokens,
+        n_ctx=traffic.n_ctx,
+        batch=traffic.batch,
+        kv_type_k=traffic.kv_type_k,
+        kv_type_v=traffic.kv_type_v,
+        flash_attn=traffic.flash_attn,
+        tokens_per_s=1 / by_part.total,
+        low=low,
+        high=high,
+        fast_tokens_per_s=1 / (by_part.total * fast_ratio),
+        ceiling_tokens_per_s=1 / ceiling_seconds(traffic, bandwidth),
+        bound=_name_bound(weights, attention, overhead),
+        basis=basis,
+        bytes_per_token=traffic.total_bytes,
+        file_bytes=traffic.file_bytes,
+        seconds=by_part,
+        fits_in_memory=None if memory is None else traffic.resident_bytes <= memory,
+        assumptions=(
+            *traffic.assumptions,
+            *weights.assumptions,
+            *attention.assumptions,
+            *_profile_assumptions(profile, threads),
+        ),
+    )
+
+
+def _profile_assumptions(profile: MachineProfile, threads: int) -> tuple[str, ...]:
+    found = []
+    if profile.noise.verdict != "quiet":
+        found.append(
+            f"the machine was {profile.noise.verdict} while it was measured "
+            f"(±{profile.noise.spread * 100:.0f} %)"
+        )
+    if threads > profile.machine.effective_cpus:
+        found.append(
+            f"{threads} threads are more than the {profile.machine.effective_cpus} effective CPUs: "
+            "expect less than predicted"
+        )
+    return tuple(found)

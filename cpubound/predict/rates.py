@@ -1,0 +1,146 @@
+"""Rates of a profile at any thread count: measured, interpolated, or taken from a neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cpubound.model.quant import quant_type
+from cpubound.profile import AttentionRate, EngineCalibration, EngineCost, MachineProfile
+
+# Types whose llama.cpp kernels share their inner loop; the first measured one stands in for
+# the others of its row, in time per weight.
+KERNEL_FAMILIES: tuple[tuple[str, ...], ...] = (
+    ("F32",),
+    ("F16", "BF16"),
+    ("Q8_0", "Q8_1", "Q8_K"),
+    ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4", "IQ4_XS"),
+    ("Q4_K", "Q5_K", "Q6_K", "Q3_K", "Q2_K"),
+    ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_S", "IQ1_M"),
+    ("TQ1_0", "TQ2_0"),
+)
+# How far a neighbour's time per weight was off on x86 and Arm: half the difference between
+# types of one row in published series.
+NEIGHBOUR_RELATIVE_ERROR = 0.20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """Bytes per second with its relative standard error and what was assumed to get it."""
+
+    bytes_per_s: float
+    relative_error: float
+    assumption: str | None = None
+
+
+def interpolate(points: Mapping[int, float], threads: int) -> float:
+    """Interpolate a value between the nearest measured thread counts, flat beyond the ends."""
+    if threads in points:
+        return points[threads]
+    below = [t for t in points if t < threads]
+    above = [t for t in points if t > threads]
+    if not below:
+        return points[min(above)] * (threads / min(above))
+    if not above:
+        return points[max(below)]
+    low, high = max(below), min(above)
+    share = (threads - low) / (high - low)
+    return points[low] + share * (points[high] - points[low])
+
+
+def read_bandwidth(profile: MachineProfile, threads: int, page_kind: str = "anon_4k") -> float | None:
+    """Return the median read bandwidth at a thread count, or None if none was measured."""
+    points = {
+        t: m.median_bytes_per_s for t, m in profile.measurements("read", page_kind).items()
+    }
+    return interpolate(points, threads) if points else None
+
+
+def weight_rate(engine: EngineCalibration, type_name: str, threads: int) -> Rate | None:
+    """Return the engine's rate for a weight type, from a neighbour type if it was not measured.
+
+    None if no type of its kernel family was measured.
+    """
+    measured = _measured_rate(engine, type_name, threads)
+    if measured is not None:
+        return measured
+    for family in KERNEL_FAMILIES:
+        if type_name in family:
+            return _neighbour_rate(engine, family, type_name, threads)
+    return None
+
+
+def attention_rate(
+    engine: EngineCalibration, kv_type_k: str, kv_type_v: str, flash_attn: bool, threads: int
+) -> Rate | None:
+    """Return the rate at which attention goes through the cache, None if not measured."""
+    rows = [
+        row
+        for row in engine.attention
+        if (row.kv_type_k, row.kv_type_v, row.flash_attn)
+        == (kv_type_k.upper(), kv_type_v.upper(), flash_attn)
+    ]
+    return _rate_of(rows, threads) if rows else None
+
+
+def engine_cost(engine: EngineCalibration, threads: int) -> EngineCost:
+    """Return the fixed costs at a thread count."""
+    if not engine.costs:
+        return EngineCost(
+            threads=threads, seconds_per_token=0, seconds_per_product=0, fast_time_ratio=1
+        )
+    return EngineCost(
+        threads=threads,
+        seconds_per_token=_interpolate_costs(engine, "seconds_per_token", threads),
+        seconds_per_product=_interpolate_costs(engine, "seconds_per_product", threads),
+        fast_time_ratio=_interpolate_costs(engine, "fast_time_ratio", threads),
+    )
+
+
+def _interpolate_costs(engine: EngineCalibration, field: str, threads: int) -> float:
+    points = {cost.threads: float(getattr(cost, field)) for cost in engine.costs}
+    if threads < min(points):
+        return points[min(points)]
+    return interpolate(points, threads)
+
+
+def _measured_rate(engine: EngineCalibration, type_name: str, threads: int) -> Rate | None:
+    rows = [row for row in engine.rates if row.type == type_name]
+    if not rows:
+        return None
+    points = {row.threads: row.bytes_per_s for row in rows}
+    error = max(row.relative_error for row in rows)
+    assumption = None
+    if threads not in points:
+        assumption = f"rate at {threads} threads interpolated from {_counts(points)} threads"
+    return Rate(
+        bytes_per_s=interpolate(points, threads), relative_error=error, assumption=assumption
+    )
+
+
+def _neighbour_rate(
+    engine: EngineCalibration, family: Sequence[str], type_name: str, threads: int
+) -> Rate | None:
+    place = family.index(type_name)
+    for other in sorted(family, key=lambda name: abs(family.index(name) - place)):
+        rate = _measured_rate(engine, other, threads)
+        if rate is not None:
+            scale = quant_type(type_name).bits_per_weight / quant_type(other).bits_per_weight
+            return Rate(
+                bytes_per_s=rate.bytes_per_s * scale,
+                relative_error=NEIGHBOUR_RELATIVE_ERROR,
+                assumption=f"{type_name} was not measured: time per weight taken from {other}",
+            )
+    return None
+
+
+def _rate_of(rows: Sequence[AttentionRate], threads: int) -> Rate:
+    points = {row.threads: row.bytes_per_s for row in rows}
+    return Rate(
+        bytes_per_s=interpolate(points, threads),
+        relative_error=max(row.relative_error for row in rows),
+    )
+
+
+def _counts(points: Mapping[int, float]) -> str:
+    return ", ".join(str(t) for t in sorted(points))

@@ -1,0 +1,304 @@
+"""The machine profile: what calibration found, and the versioned file that keeps it.
+
+Schema history: 1 is the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cpubound import stats
+from cpubound.errors import MachineError, ProfileError, UsageError
+from cpubound.kernels.values import Measurement
+from cpubound.machine.values import Machine
+
+SCHEMA_NAME = "cpubound.profile"
+SCHEMA_VERSION = 1
+SCHEMA = f"{SCHEMA_NAME}/{SCHEMA_VERSION}"
+# A profile of a 1,024-CPU machine with every sample is under 2 MiB.
+MAX_FILE_BYTES = 64 * 2**20
+
+
+class SaturationPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest thread count within 3 % of a kernel's best bandwidth."""
+
+    kernel: str
+    threads: int
+
+
+class Noise(msgspec.Struct, frozen=True, kw_only=True):
+    """How much the machine moved while it was measured.
+
+    ``spread`` is half the 5 … 95 % range of the reference kernel's bandwidth over its
+    median, all through the calibration; ``drift`` its second half against its first.
+    """
+
+    spread: float
+    verdict: str  # "quiet", "noisy" or "very noisy"
+    drift: float = 0.0
+    seconds: float = 0.0
+    reference_bytes_per_s: tuple[float, ...] = ()
+
+
+class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast the engine reads weights of one type in matrix products."""
+
+    type: str
+    threads: int
+    bytes_per_s: float
+    relative_error: float  # standard error of the rate, relative
+    measured: bool = True  # False: taken over from another type of the same family
+
+
+class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Time that does not depend on bytes: per token and per matrix product."""
+
+    threads: int
+    seconds_per_token: float
+    seconds_per_product: float
+    fast_time_ratio: float = 1.0  # fast quartile of the tokens' times over their median
+
+
+class AttentionRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast the engine's attention goes through the KV cache."""
+
+    kv_type_k: str
+    kv_type_v: str
+    flash_attn: bool
+    threads: int
+    bytes_per_s: float
+    relative_error: float
+
+
+class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell of the engine calibration: what a probe moves and every token's time."""
+
+    probe: str
+    type: str
+    threads: int
+    depth_tokens: int
+    kv_type_k: str
+    kv_type_v: str
+    flash_attn: bool
+    bytes_by_type: dict[str, int]
+    kv_bytes: int
+    products: int
+    samples_s: tuple[float, ...]
+    reference_bytes_per_s: tuple[float, ...]
+
+
+class EngineCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured through llama.cpp, and through which build of it."""
+
+    name: str
+    version: str
+    build: str
+    features: tuple[str, ...] = ()
+    rates: tuple[EngineRate, ...] = ()
+    costs: tuple[EngineCost, ...] = ()
+    attention: tuple[AttentionRate, ...] = ()
+    residual: float = 0.0  # median |relative residual| of the fit over its own probes
+    noise: float = 0.0  # median relative distance of two halves of one cell's samples
+    probes: tuple[ProbeRun, ...] = ()
+
+
+class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """All that calibration found out about a machine."""
+
+    schema: str = SCHEMA
+    machine: Machine
+    bandwidth: tuple[Measurement, ...]
+    saturation: tuple[SaturationPoint, ...]
+    noise: Noise
+    engine: EngineCalibration | None = None
+    warnings: tuple[str, ...] = ()
+    created: str
+    cpubound_version: str
+
+    def measurements(self, kernel: str, page_kind: str) -> dict[int, Measurement]:
+        """Return the measurements of a kernel on a page kind by thread count."""
+        found = [m for m in self.bandwidth if m.kernel == kernel and m.page_kind == page_kind]
+        return {m.threads: m for m in sorted(found, key=lambda m: m.threads)}
+
+
+def find_saturation(measurements: Iterable[Measurement], tolerance: float = 0.03) -> int | None:
+    """Return the smallest thread count whose median bandwidth is within ``tolerance`` of the best.
+
+    The median stands for the machine as it is used; None if nothing was measured.
+    """
+    by_threads = {m.threads: m.median_bytes_per_s for m in measurements}
+    if not by_threads:
+        return None
+    best = max(by_threads.values())
+    return min(t for t, rate in by_threads.items() if rate >= best * (1 - tolerance))
+
+
+def judge_noise(
+    reference_bytes_per_s: tuple[float, ...], seconds: float
+) -> Noise:
+    """Give the verdict on the reference kernel's samples.
+
+    Under 5 % is what a dedicated machine shows; over 20 % the median of a short run says
+    little about the next one.
+    """
+    spread = stats.relative_spread(reference_bytes_per_s)
+    verdict = "quiet" if spread < 0.05 else "noisy" if spread < 0.20 else "very noisy"
+    return Noise(
+        spread=spread,
+        verdict=verdict,
+        drift=stats.relative_drift(reference_bytes_per_s),
+        seconds=seconds,
+        reference_bytes_per_s=reference_bytes_per_s,
+    )
+
+
+def profile_document(profile: MachineProfile) -> dict[str, Any]:
+    """Return the profile as the JSON document ``cpubound.profile/1``."""
+    document: dict[str, Any] = msgspec.to_builtins(profile)
+    for row, measurement in zip(document["bandwidth"], profile.bandwidth, strict=True):
+        row["best_bytes_per_s"] = measurement.best_bytes_per_s
+        row["median_bytes_per_s"] = measurement.median_bytes_per_s
+    return document
+
+
+def default_profile_folder() -> Path:
+    """Return where profiles are kept: ``CPUBOUND_HOME``, or the platform's data folder."""
+    from platformdirs import user_data_path
+
+    home = os.environ.get("CPUBOUND_HOME")
+    return Path(home) if home else user_data_path("cpubound", appauthor=False)
+
+
+def default_profile_path() -> Path:
+    """Return the newest profile of this machine's folder: the one commands use."""
+    return default_profile_folder() / "profile.json"
+
+
+def save_profile(profile: MachineProfile, path: Path, *, force: bool = True) -> None:
+    """Write a profile so that a reader sees the old file or the new one, never half of one.
+
+    Raises
+    ------
+    UsageError : the file exists and ``force`` is not set.
+    MachineError : the folder cannot be written.
+    """
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists: give --force to replace it")
+    data = msgspec.json.format(msgspec.json.encode(profile_document(profile)), indent=1)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_atomically(path, data + b"\n")
+    except OSError as error:
+        raise MachineError(
+            f"the profile cannot be written ({path}: {error.strerror}): "
+            "give another place with --out FILE"
+        ) from error
+
+
+def save_default_profile(profile: MachineProfile) -> Path:
+    """Save as the profile of this machine and keep the one before under its date."""
+    path = default_profile_path()
+    try:
+        if path.exists():
+            _keep_older(path)
+    except OSError as error:
+        raise MachineError(
+            f"the older profile cannot be kept ({path}: {error.strerror}): "
+            "give another place with --out FILE"
+        ) from error
+    save_profile(profile, path)
+    return path
+
+
+def load_profile(path: str | Path | None = None) -> MachineProfile:
+    """Read a profile: the given file, or the one of this machine.
+
+    Raises
+    ------
+    ProfileError : missing, not a profile, of another schema, or with impossible values.
+    """
+    chosen = Path(path) if path is not None else default_profile_path()
+    try:
+        if chosen.stat().st_size > MAX_FILE_BYTES:
+            raise ProfileError(f"{chosen} is no cpubound profile (too large): calibrate again")
+        data = chosen.read_bytes()
+    except FileNotFoundError:
+        if path is None:
+            raise ProfileError(
+                f"this machine has no profile yet ({chosen}): run `cpubound calibrate` first"
+            ) from None
+        raise ProfileError(f"there is no such profile ({chosen}): check the path") from None
+    except OSError as error:
+        raise ProfileError(f"the profile cannot be read ({chosen}: {error.strerror})") from error
+    return decode_profile(data, str(chosen))
+
+
+def decode_profile(data: bytes, source: str) -> MachineProfile:
+    """Check and decode the bytes of a profile file; ``source`` names it in errors."""
+    remedy = "run `cpubound calibrate` again"
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+    except msgspec.DecodeError as error:
+        raise ProfileError(f"{source} is no cpubound profile ({error}): {remedy}") from error
+    name, _, version = (head.schema or "").partition("/")
+    if name != SCHEMA_NAME:
+        raise ProfileError(f"{source} is no cpubound profile (schema {head.schema!r}): {remedy}")
+    if version != str(SCHEMA_VERSION):
+        raise ProfileError(
+            f"{source} has schema {head.schema}, this cpubound reads {SCHEMA}: {remedy}"
+        )
+    try:
+        profile = msgspec.json.decode(data, type=MachineProfile)
+    except msgspec.DecodeError as error:
+        raise ProfileError(f"{source} is damaged ({error}): {remedy}") from error
+    _check_values(profile, source, remedy)
+    return profile
+
+
+class _Head(msgspec.Struct):
+    schema: str | None = None
+
+
+def _check_values(profile: MachineProfile, source: str, remedy: str) -> None:
+    for row in profile.bandwidth:
+        if row.threads < 1 or row.bytes_per_pass < 1 or not row.samples_s:
+            raise ProfileError(f"{source} is damaged (an empty measurement): {remedy}")
+        if not all(0 < sample < 1e6 for sample in row.samples_s):
+            raise ProfileError(f"{source} is damaged (impossible sample times): {remedy}")
+    if profile.engine is not None:
+        rates = [r.bytes_per_s for r in (*profile.engine.rates, *profile.engine.attention)]
+        if not all(0 < rate < 1e15 for rate in rates):
+            raise ProfileError(f"{source} is damaged (an impossible engine rate): {remedy}")
+
+
+def _keep_older(path: Path) -> None:
+    try:
+        stamp = decode_profile(path.read_bytes(), str(path)).created
+    except ProfileError:
+        stamp = f"damaged-{int(path.stat().st_mtime)}"
+    stamp = re.sub(r"[^0-9A-Za-z]+", "-", stamp).strip("-")
+    kept = path.with_name(f"profile-{stamp}.json")
+    if not kept.exists():
+        _write_atomically(kept, path.read_bytes())
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
