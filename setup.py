@@ -1,4 +1,4 @@
-"""The one native extension; everything else is in pyproject.toml.
+"""The native extensions; everything else is in pyproject.toml.
 
 ``CPUBOUND_SANITIZE=address,undefined`` builds it with those sanitizers.
 """
@@ -49,7 +49,9 @@ setup(
                 ["cpubound/_kernels.pyx", *CSRC],
                 include_dirs=["csrc"],
                 depends=HEADERS,
-            )
+            ),
+            # Steps over vocabularies in file headers; a Python twin does the same.
+            Extension("cpubound.model._skip", ["cpubound/model/_skip.pyx"]),
         ],
         build_dir="build/cython",
         compiler_directives={
