@@ -1,0 +1,181 @@
+/* Stream kernels over arrays of 8-byte elements.
+ *
+ *   read   sum += x[i]           x as 64-bit integers: exact, so any order of adding agrees
+ *   copy   a[i] = b[i]
+ *   scale  a[i] = s · b[i]
+ *   add    a[i] = b[i] + c[i]
+ *   triad  a[i] = b[i] + s · c[i]
+ *
+ * The last four are those of J. D. McCalpin's STREAM, with temporal stores: before a line
+ * is written the hardware reads it, which is declared apart as write_allocate_bytes.
+ */
+#include <string.h>
+
+#include "cb_kernels.h"
+#include "cb_target.h"
+
+static uint64_t checksum_of_ends(const double *a, size_t begin, size_t end) {
+    uint64_t first, last;
+    if (begin >= end) {
+        return 0;
+    }
+    memcpy(&first, &a[begin], sizeof first);
+    memcpy(&last, &a[end - 1], sizeof last);
+    return first + 3 * last;
+}
+
+static void fill_read(const cb_args *args, size_t begin, size_t end) {
+    uint64_t *x = args->array[0];
+    for (size_t i = begin; i < end; ++i) {
+        x[i] = (uint64_t)i * UINT64_C(0x9E3779B97F4A7C15);
+    }
+}
+
+static void fill_pair(const cb_args *args, size_t begin, size_t end) {
+    double *a = args->array[0], *b = args->array[1];
+    for (size_t i = begin; i < end; ++i) {
+        a[i] = b[i] = 1.0;
+    }
+}
+
+static void fill_three(const cb_args *args, size_t begin, size_t end) {
+    double *c = args->array[2];
+    fill_pair(args, begin, end);
+    for (size_t i = begin; i < end; ++i) {
+        c[i] = 1.0;
+    }
+}
+
+/* portable */
+
+#define CB_NAME(kernel) kernel##_portable
+#define CB_LANES 1
+#define CB_V double
+#define CB_LOAD(p) (*(p))
+#define CB_STORE(p, v) (*(p) = (v))
+#define CB_SET1(s) (s)
+#define CB_ADD(x, y) ((x) + (y))
+#define CB_MUL(x, y) ((x) * (y))
+#define CB_I uint64_t
+#define CB_ILOAD(p) (*(p))
+#define CB_IADD(x, y) ((x) + (y))
+#define CB_IZERO 0
+#define CB_ISUM(x) (x)
+#include "cb_stream_body.h"
+
+#if defined(CB_X86)
+
+CB_TARGET_BEGIN(CB_FEATURES_AVX2)
+
+static uint64_t sum_of_lanes_avx2(__m256i x) {
+    const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    return (uint64_t)_mm_cvtsi128_si64(two) +
+           (uint64_t)_mm_cvtsi128_si64(_mm_unpackhi_epi64(two, two));
+}
+
+/* read, fetching each line one page ahead into the second-level cache: hardware
+ * prefetchers stop at the end of a 4 KiB page. */
+static uint64_t read_ahead_avx2(const cb_args *args, size_t begin, size_t end) {
+    const uint64_t *x = args->array[0];
+    __m256i sum[8];
+    for (int k = 0; k < 8; ++k) {
+        sum[k] = _mm256_setzero_si256();
+    }
+    size_t i = begin;
+    for (; i + 32 <= end; i += 32) {
+        const char *ahead = (const char *)(x + i) + 4096;
+        for (int k = 0; k < 4; ++k) {
+            _mm_prefetch(ahead + 64 * k, _MM_HINT_T1);
+        }
+        for (int k = 0; k < 8; ++k) {
+            sum[k] = _mm256_add_epi64(sum[k], _mm256_loadu_si256((const void *)(x + i + 4 * k)));
+        }
+    }
+    for (int k = 1; k < 8; ++k) {
+        sum[0] = _mm256_add_epi64(sum[0], sum[k]);
+    }
+    uint64_t total = sum_of_lanes_avx2(sum[0]);
+    for (; i < end; ++i) {
+        total += x[i];
+    }
+    return total;
+}
+
+#define CB_NAME(kernel) kernel##_avx2
+#define CB_LANES 4
+#define CB_V __m256d
+#define CB_LOAD(p) _mm256_loadu_pd(p)
+#define CB_STORE(p, v) _mm256_storeu_pd(p, v)
+#define CB_SET1(s) _mm256_set1_pd(s)
+#define CB_ADD(x, y) _mm256_add_pd(x, y)
+#define CB_MUL(x, y) _mm256_mul_pd(x, y)
+#define CB_I __m256i
+#define CB_ILOAD(p) _mm256_loadu_si256((const void *)(p))
+#define CB_IADD(x, y) _mm256_add_epi64(x, y)
+#define CB_IZERO _mm256_setzero_si256()
+#define CB_ISUM(x) sum_of_lanes_avx2(x)
+#include "cb_stream_body.h"
+
+CB_TARGET_END
+
+CB_TARGET_BEGIN(CB_FEATURES_AVX512)
+
+#define CB_NAME(kernel) kernel##_avx512
+#define CB_LANES 8
+#define CB_V __m512d
+#define CB_LOAD(p) _mm512_loadu_pd(p)
+#define CB_STORE(p, v) _mm512_storeu_pd(p, v)
+#define CB_SET1(s) _mm512_set1_pd(s)
+#define CB_ADD(x, y) _mm512_add_pd(x, y)
+#define CB_MUL(x, y) _mm512_mul_pd(x, y)
+#define CB_I __m512i
+#define CB_ILOAD(p) _mm512_loadu_si512((const void *)(p))
+#define CB_IADD(x, y) _mm512_add_epi64(x, y)
+#define CB_IZERO _mm512_setzero_si512()
+#define CB_ISUM(x) ((uint64_t)_mm512_reduce_add_epi64(x))
+#include "cb_stream_body.h"
+
+CB_TARGET_END
+
+#elif defined(CB_ARM64)
+
+#define CB_NAME(kernel) kernel##_neon
+#define CB_LANES 2
+#define CB_V float64x2_t
+#define CB_LOAD(p) vld1q_f64(p)
+#define CB_STORE(p, v) vst1q_f64(p, v)
+#define CB_SET1(s) vdupq_n_f64(s)
+#define CB_ADD(x, y) vaddq_f64(x, y)
+#define CB_MUL(x, y) vmulq_f64(x, y)
+#define CB_I uint64x2_t
+#define CB_ILOAD(p) vld1q_u64(p)
+#define CB_IADD(x, y) vaddq_u64(x, y)
+#define CB_IZERO vdupq_n_u64(0)
+#define CB_ISUM(x) vaddvq_u64(x)
+#include "cb_stream_body.h"
+
+#endif
+
+/* Per element: bytes read, written and write-allocated, flops. */
+#define CB_ROW(NAME, VARIANT, ISA, FUNCTION, DTYPE, ARRAYS, FILL, ...) \
+    {NAME, VARIANT, ISA, DTYPE, ARRAYS, ARRAYS, {__VA_ARGS__}, FUNCTION, FILL, NULL}
+
+#define CB_ROWS(ISA, SUFFIX) \
+    CB_ROW("read", "", ISA, read_##SUFFIX, "u64", 1, fill_read, 8, 0, 0, 0), \
+    CB_ROW("copy", "", ISA, copy_##SUFFIX, "f64", 2, fill_pair, 8, 8, 8, 0), \
+    CB_ROW("scale", "", ISA, scale_##SUFFIX, "f64", 2, fill_pair, 8, 8, 8, 1), \
+    CB_ROW("add", "", ISA, add_##SUFFIX, "f64", 3, fill_three, 16, 8, 8, 1), \
+    CB_ROW("triad", "", ISA, triad_##SUFFIX, "f64", 3, fill_three, 16, 8, 8, 2)
+
+const cb_kernel cb_stream_kernels[] = {
+    CB_ROWS(CB_ISA_PORTABLE, portable),
+#if defined(CB_X86)
+    CB_ROWS(CB_ISA_AVX2, avx2),
+    CB_ROW("read", "ahead", CB_ISA_AVX2, read_ahead_avx2, "u64", 1, fill_read, 8, 0, 0, 0),
+    CB_ROWS(CB_ISA_AVX512, avx512),
+#elif defined(CB_ARM64)
+    CB_ROWS(CB_ISA_NEON, neon),
+#endif
+};
+
+const size_t cb_stream_kernel_count = sizeof cb_stream_kernels / sizeof *cb_stream_kernels;

@@ -1,0 +1,37 @@
+/* Code for one instruction set inside a file compiled for the baseline.
+ *
+ * Functions between CB_TARGET_BEGIN("avx2,fma") and CB_TARGET_END may use those
+ * instructions; they are reached only through the kernel table, after detection.
+ * MSVC compiles intrinsics of any set without a switch.
+ */
+#ifndef CB_TARGET_H
+#define CB_TARGET_H
+
+#if defined(__x86_64__) || defined(_M_X64)
+#define CB_X86 1
+#include <immintrin.h>
+#elif defined(__aarch64__) || defined(_M_ARM64)
+#define CB_ARM64 1
+#include <arm_neon.h>
+#endif
+
+#define CB_PRAGMA(text) _Pragma(#text)
+
+#if defined(__clang__)
+#define CB_TARGET_BEGIN(features) \
+    CB_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define CB_TARGET_END CB_PRAGMA(clang attribute pop)
+#elif defined(__GNUC__)
+#define CB_TARGET_BEGIN(features) \
+    CB_PRAGMA(GCC push_options) CB_PRAGMA(GCC target(features))
+#define CB_TARGET_END CB_PRAGMA(GCC pop_options)
+#else
+#define CB_TARGET_BEGIN(features)
+#define CB_TARGET_END
+#endif
+
+#define CB_FEATURES_AVX2 "avx2,fma,f16c"
+#define CB_FEATURES_AVX512 "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"
+#define CB_FEATURES_AVX512VNNI "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
+
+#endif
