@@ -37,15 +37,16 @@ class SaturationPoint(msgspec.Struct, frozen=True, kw_only=True):
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """How much the machine moved while it was measured.
 
-    ``spread`` is half the 5 … 95 % range of the reference kernel's bandwidth over its
-    median, all through the calibration; ``drift`` its second half against its first.
+    ``relative_samples`` are the reference kernel's bandwidths, in order, each over the
+    median at its thread count; ``spread`` is half their 5 … 95 % range, ``drift`` their
+    second half against their first.
     """
 
     spread: float
     verdict: str  # "quiet", "noisy" or "very noisy"
     drift: float = 0.0
     seconds: float = 0.0
-    reference_bytes_per_s: tuple[float, ...] = ()
+    relative_samples: tuple[float, ...] = ()
 
 
 class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +74,7 @@ class AttentionRate(msgspec.Struct, frozen=True, kw_only=True):
     kv_type_k: str
     kv_type_v: str
     flash_attn: bool
+    head_dim: int
     threads: int
     bytes_per_s: float
     relative_error: float
@@ -141,22 +143,20 @@ def find_saturation(measurements: Iterable[Measurement], tolerance: float = 0.03
     return min(t for t, rate in by_threads.items() if rate >= best * (1 - tolerance))
 
 
-def judge_noise(
-    reference_bytes_per_s: tuple[float, ...], seconds: float
-) -> Noise:
-    """Give the verdict on the reference kernel's samples.
+def judge_noise(relative_samples: tuple[float, ...], seconds: float) -> Noise:
+    """Give the verdict on the reference kernel's samples, each over its own median.
 
     Under 5 % is what a dedicated machine shows; over 20 % the median of a short run says
     little about the next one.
     """
-    spread = stats.relative_spread(reference_bytes_per_s)
+    spread = stats.relative_spread(relative_samples)
     verdict = "quiet" if spread < 0.05 else "noisy" if spread < 0.20 else "very noisy"
     return Noise(
         spread=spread,
         verdict=verdict,
-        drift=stats.relative_drift(reference_bytes_per_s),
+        drift=stats.relative_drift(relative_samples),
         seconds=seconds,
-        reference_bytes_per_s=reference_bytes_per_s,
+        relative_samples=relative_samples,
     )
 
 

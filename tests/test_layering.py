@@ -22,12 +22,16 @@ ALLOWED = {
     "kernels": GROUND | {"_kernels"},
     "profile": GROUND | {"machine", "kernels"},
     "engine": GROUND | {"machine", "model"},
-    "calibration": GROUND | {"machine", "model", "kernels", "profile", "engine", "predict"},
-    "predict": GROUND | {"profile", "model", "theory"},
-    "validate": GROUND | {"machine", "model", "kernels", "profile", "engine", "predict"},
-    "advise": GROUND | {"machine", "model", "theory", "profile", "engine", "predict", "validate"},
+    "calibration": GROUND | {"machine", "model", "kernels", "profile", "engine"},
+    "prediction": GROUND | {"profile", "model", "theory"},
+    "validation": GROUND | {"machine", "model", "kernels", "profile", "engine", "prediction"},
+    "advise": GROUND | {"machine", "model", "theory", "profile", "engine", "prediction", "validation"},
     "report": GROUND
-    | {"machine", "model", "theory", "kernels", "profile", "engine", "predict", "validate", "advise"},
+    | {"machine", "model", "theory", "kernels", "profile", "engine", "prediction", "validation", "advise"},
+    # The verbs as Python functions: everything but what prints or formats.
+    "api": GROUND
+    | {"machine", "model", "theory", "kernels", "profile", "engine", "calibration", "prediction",
+       "validation", "advise"},
     "cli": None,  # everything
     "__init__": None,  # re-exports, lazily
     "__main__": {"cli"},
@@ -51,7 +55,11 @@ def imports_of(path: Path) -> list[tuple[str, int]]:
             assert node.level == 0, f"{path}: relative import on line {node.lineno}"
             module = node.module or ""
             if module == "cpubound":
-                found += [(f"cpubound.{alias.name}", node.lineno) for alias in node.names]
+                found += [
+                    (f"cpubound.{alias.name}", node.lineno)
+                    for alias in node.names
+                    if alias.name != "__version__"
+                ]
             else:
                 found.append((module, node.lineno))
     return found

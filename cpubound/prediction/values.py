@@ -44,5 +44,6 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_token: int
     file_bytes: int
     seconds: SecondsByPart
+    memory_seconds: float  # of ``seconds``: what would scale with the memory's bandwidth
     fits_in_memory: bool | None
     assumptions: tuple[str, ...] = ()

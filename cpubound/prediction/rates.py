@@ -71,16 +71,27 @@ def weight_rate(engine: EngineCalibration, type_name: str, threads: int) -> Rate
 
 
 def attention_rate(
-    engine: EngineCalibration, kv_type_k: str, kv_type_v: str, flash_attn: bool, threads: int
+    engine: EngineCalibration,
+    kv_type_k: str,
+    kv_type_v: str,
+    flash_attn: bool,
+    head_dim: int,
+    threads: int,
 ) -> Rate | None:
-    """Return the rate at which attention goes through the cache, None if not measured."""
+    """Return the rate at which attention goes through the cache, None if not measured.
+
+    The nearest measured head size stands in for another.
+    """
     rows = [
         row
         for row in engine.attention
         if (row.kv_type_k, row.kv_type_v, row.flash_attn)
         == (kv_type_k.upper(), kv_type_v.upper(), flash_attn)
     ]
-    return _rate_of(rows, threads) if rows else None
+    if not rows:
+        return None
+    nearest = min({row.head_dim for row in rows}, key=lambda measured: abs(measured - head_dim))
+    return _rate_of([row for row in rows if row.head_dim == nearest], threads)
 
 
 def engine_cost(engine: EngineCalibration, threads: int) -> EngineCost:

@@ -14,15 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cpubound.errors import ProfileError, UsageError
-from cpubound.model.values import ModelTraffic
-from cpubound.predict.rates import (
+from cpubound.model.values import AttentionRead, ModelTraffic
+from cpubound.prediction.rates import (
     Rate,
     attention_rate,
     engine_cost,
+    interpolate,
     read_bandwidth,
     weight_rate,
 )
-from cpubound.predict.values import Prediction, SecondsByPart
+from cpubound.prediction.values import Prediction, SecondsByPart
 from cpubound.profile import EngineCalibration, MachineProfile
 
 # Two-sided 90 % of a normal distribution.
@@ -108,8 +109,6 @@ def kernel_rate(profile: MachineProfile, type_name: str, threads: int) -> float 
     points = profile.measurements(f"gemv_{type_name.lower()}", "anon_4k")
     if not points:
         return None
-    from cpubound.predict.rates import interpolate
-
     return interpolate({t: m.median_bytes_per_s for t, m in points.items()}, threads)
 
 
@@ -122,12 +121,9 @@ def _engine_parts(
             for type_name, n_bytes in _matrix_bytes_by_type(traffic).items()
         ]
     )
-    kv_bytes = traffic.kv_touched_bytes if traffic.flash_attn else traffic.kv_read_bytes
-    rate = attention_rate(
-        engine, traffic.kv_type_k, traffic.kv_type_v, traffic.flash_attn, threads
+    attention = _sum_parts(
+        [_attention_part(engine, traffic, read, threads, bandwidth) for read in traffic.attention]
     )
-    kv_name = f"attention with {traffic.kv_type_k}:{traffic.kv_type_v} KV"
-    attention = _part_from_rate(kv_bytes, rate, kv_name, bandwidth)
     state_bytes = traffic.state_read_bytes + traffic.state_write_bytes
     if state_bytes:
         attention = _sum_parts(
@@ -136,6 +132,29 @@ def _engine_parts(
     cost = engine_cost(engine, threads)
     seconds = cost.seconds_per_token + cost.seconds_per_product * traffic.matrix_products
     return weights, attention, _Part(seconds=seconds, error=0.2 * seconds, memory_seconds=0)
+
+
+def _attention_part(
+    engine: EngineCalibration,
+    traffic: ModelTraffic,
+    read: AttentionRead,
+    threads: int,
+    bandwidth: float,
+) -> _Part:
+    n_bytes = read.k_bytes + read.v_bytes
+    if traffic.flash_attn and read.cells:
+        n_bytes = n_bytes * read.touched_cells // read.cells
+    rate = attention_rate(
+        engine,
+        traffic.kv_type_k,
+        traffic.kv_type_v,
+        traffic.flash_attn,
+        read.head_dim_k,
+        threads,
+    )
+    flash = "on" if traffic.flash_attn else "off"
+    name = f"attention with {traffic.kv_type_k}:{traffic.kv_type_v} KV, flash-attn {flash},"
+    return _part_from_rate(n_bytes, rate, name, bandwidth)
 
 
 def _kernel_parts(
@@ -269,6 +288,7 @@ def _assemble(
         bytes_per_token=traffic.total_bytes,
         file_bytes=traffic.file_bytes,
         seconds=by_part,
+        memory_seconds=weights.memory_seconds + attention.memory_seconds,
         fits_in_memory=None if memory is None else traffic.resident_bytes <= memory,
         assumptions=(
             *traffic.assumptions,

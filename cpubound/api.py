@@ -1,0 +1,318 @@
+"""The verbs of the command line as Python functions, each returning a value.
+
+Nothing here prints. Every function that takes ``profile`` uses this machine's saved profile
+when it is None.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from cpubound.advise.tune import Advice
+from cpubound.errors import MachineError, UsageError
+from cpubound.model.values import ModelSpec, ModelTraffic
+from cpubound.prediction.values import Prediction
+from cpubound.profile import MachineProfile, load_profile
+from cpubound.validation import Setting, Validation
+
+Progress = Callable[[str, float], None]
+
+
+def no_progress(stage: str, done: float) -> None:
+    """Ignore progress."""
+
+
+def calibrate(
+    *,
+    quick: bool = False,
+    engine: bool = True,
+    types: Sequence[str] | None = None,
+    progress: Progress = no_progress,
+    keep_partial: Callable[[MachineProfile], None] = lambda _: None,
+) -> MachineProfile:
+    """Measure this machine, and llama.cpp on it.
+
+    Parameters
+    ----------
+    quick : under 20 seconds, four quant types.
+    engine : measure llama.cpp too; False leaves its stage out.
+    types : the quant types to measure instead of the plan's.
+    keep_partial : given what there is when the engine stage is interrupted or fails.
+
+    Raises
+    ------
+    MachineError : no memory, no kernels, no engine, or no space for the probes.
+    UsageError : an unknown quant type.
+    """
+    from cpubound.calibration.calibrate import calibrate as measure
+    from cpubound.calibration.plan import load_plan
+    from cpubound.engine import open_runner
+    from cpubound.engine.synth import write_model
+    from cpubound.kernels import open_kernel
+    from cpubound.machine import read_machine
+
+    plan = load_plan("quick" if quick else "standard", tuple(types) if types else None)
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner()) if engine else None
+        return measure(
+            read_machine(),
+            plan,
+            open_bench=open_kernel,
+            runner=runner,
+            write_model=write_model,
+            progress=progress,
+            keep_partial=keep_partial,
+        )
+
+
+def inspect_model(
+    model: str | ModelSpec,
+    *,
+    depth: int = 0,
+    n_ctx: int | None = None,
+    batch: int = 1,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+) -> ModelTraffic:
+    """Work out the bytes that one decode step of a model reads and writes.
+
+    Parameters
+    ----------
+    model : a MODEL argument (path, catalogue name, …) or its spec.
+    depth : tokens already in the cache.
+    n_ctx : cells allocated; by default what the depth needs.
+    kv_type : one type for K and V, or ``K:V``.
+
+    Raises
+    ------
+    ModelFileError, UsageError : the model cannot be read, or a setting is wrong.
+    """
+    from cpubound.model.traffic import compute_traffic
+
+    type_k, type_v = split_kv_type(kv_type)
+    return compute_traffic(
+        _spec(model),
+        depth_tokens=depth,
+        n_ctx=n_ctx,
+        batch=batch,
+        kv_type_k=type_k,
+        kv_type_v=type_v,
+        flash_attn=flash_attn,
+    )
+
+
+def predict(
+    model: str | ModelSpec,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    n_ctx: int | None = None,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    profile: MachineProfile | None = None,
+) -> Prediction:
+    """Predict the decode speed of a model.
+
+    Parameters
+    ----------
+    threads : decode threads; by default those that ``tune`` would choose.
+    """
+    from cpubound.prediction.decode import predict_decode
+
+    profile = profile or load_profile()
+    spec = _spec(model)
+    if threads is None:
+        threads = best_threads(profile, spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+    traffic = inspect_model(
+        spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn
+    )
+    return predict_decode(profile, traffic, threads)
+
+
+def best_threads(
+    profile: MachineProfile,
+    spec: ModelSpec,
+    *,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+) -> int:
+    """Return the smallest thread count predicted within 3 % of the best."""
+    from cpubound.advise.tune import TOLERANCE
+    from cpubound.prediction.decode import predict_decode
+
+    traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+    rates = {
+        t: predict_decode(profile, traffic, t).tokens_per_s for t in measured_threads(profile)
+    }
+    best = max(rates.values())
+    return min(t for t, rate in rates.items() if rate >= best * (1 - TOLERANCE))
+
+
+def measured_threads(profile: MachineProfile) -> tuple[int, ...]:
+    """Return the thread counts a profile was measured at, within the effective CPUs."""
+    counts = {m.threads for m in profile.bandwidth if m.kernel == "read"}
+    if profile.engine is not None and profile.engine.costs:
+        counts = {cost.threads for cost in profile.engine.costs}
+    return tuple(sorted(t for t in counts if t <= profile.machine.effective_cpus)) or (1,)
+
+
+def tune(
+    model: str | ModelSpec,
+    *,
+    depth: int = 0,
+    kv_type: str = "f16",
+    profile: MachineProfile | None = None,
+    model_path: str | None = None,
+) -> Advice:
+    """Choose threads, CPUs and flash-attention for a model at a depth."""
+    from cpubound.advise.tune import tune as choose
+    from cpubound.calibration.threads import placement
+    from cpubound.prediction.rates import read_bandwidth
+
+    profile = profile or load_profile()
+    spec = _spec(model)
+    path = model_path or (spec.shards[0] if spec.shards else f"{spec.name}.gguf")
+    return choose(
+        profile.machine,
+        lambda threads, flash: predict(
+            spec,
+            threads=threads,
+            depth=depth,
+            kv_type=kv_type,
+            flash_attn=flash,
+            profile=profile,
+        ),
+        measured_threads(profile),
+        model_path=path,
+        cpus_for=lambda threads: placement(profile.machine, threads),
+        kv_types=split_kv_type(kv_type),
+        bandwidth_at=lambda threads: read_bandwidth(profile, threads),
+    )
+
+
+def validate(
+    models: Sequence[str | ModelSpec],
+    *,
+    threads: Sequence[int] | None = None,
+    depths: Sequence[int] = (0,),
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    seconds: float = 60.0,
+    seed: int | None = None,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> Validation:
+    """Run models through llama.cpp beside their predictions.
+
+    A model without a file is synthesised in a temporary folder at the same shapes and types.
+
+    Raises
+    ------
+    UsageError : more threads than effective CPUs.
+    MachineError : a model that does not fit into memory, no engine, no space.
+    """
+    from cpubound.engine import open_runner
+    from cpubound.validation import plan_cell, run_cells
+
+    profile = profile or load_profile()
+    specs = [_spec(model) for model in models]
+    counts = tuple(threads) if threads else measured_threads(profile)
+    _check_threads(profile, counts)
+    type_k, type_v = split_kv_type(kv_type)
+    settings = [
+        Setting(
+            threads=t, depth_tokens=d, kv_type_k=type_k, kv_type_v=type_v, flash_attn=flash_attn
+        )
+        for t in counts
+        for d in depths
+    ]
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        cells = []
+        for spec in specs:
+            refuse_too_big(profile, inspect_model(spec, depth=max(depths), kv_type=kv_type))
+            path = _model_file(spec, folder, progress)
+            cells += [plan_cell(profile, spec, path, setting) for setting in settings]
+        reference = stack.enter_context(_references(profile, counts))
+        return run_cells(
+            cells,
+            runner,
+            reference,
+            seconds=seconds,
+            open_bytes=(profile.machine.usable_memory_bytes or 0) // 2,
+            progress=progress,
+            seed=random.randrange(2**32) if seed is None else seed,
+        )
+
+
+def refuse_too_big(profile: MachineProfile, traffic: ModelTraffic) -> None:
+    """Raise if a model would not fit into this machine's memory."""
+    from cpubound.units import format_decimal_bytes
+
+    memory = profile.machine.usable_memory_bytes
+    if memory is not None and traffic.resident_bytes > memory:
+        raise MachineError(
+            f"{traffic.model} does not fit into memory "
+            f"({format_decimal_bytes(traffic.resident_bytes)} of "
+            f"{format_decimal_bytes(memory)}): choose a smaller model or file type"
+        )
+
+
+def split_kv_type(text: str) -> tuple[str, str]:
+    """Split ``K:V`` (or one type for both) into the two KV types, in lower case."""
+    first, separator, second = text.lower().partition(":")
+    if not first or (separator and not second):
+        raise UsageError(f"a KV type is one type or K:V ({text}): try f16 or q8_0:f16")
+    return first, second or first
+
+
+def _spec(model: str | ModelSpec) -> ModelSpec:
+    from cpubound.model.resolve import resolve_model
+
+    return model if isinstance(model, ModelSpec) else resolve_model(model)
+
+
+def _check_threads(profile: MachineProfile, counts: Sequence[int]) -> None:
+    most = profile.machine.effective_cpus
+    for count in counts:
+        if count > most:
+            raise UsageError(
+                f"{count} threads are more than the {most} effective CPUs of this machine: "
+                f"measure at most {most}"
+            )
+
+
+def _model_file(spec: ModelSpec, folder: Path, progress: Progress) -> str:
+    if spec.shards:
+        return spec.shards[0]
+    from cpubound.engine.synth import write_model
+
+    path = folder / f"{spec.name}.gguf"
+    progress(f"writing {spec.name}", 0.0)
+    write_model(spec, path)
+    return str(path)
+
+
+@contextmanager
+def _references(
+    profile: MachineProfile, counts: Sequence[int]
+) -> Iterator[Callable[[int], float]]:
+    """Keep the reference kernel ready at the thread counts, as calibration placed it."""
+    from cpubound.calibration.bandwidth import BandwidthCell, open_references
+    from cpubound.kernels import open_kernel
+
+    measured = profile.measurements("read", "anon_4k")
+    cells = [
+        BandwidthCell(kernel="read", threads=t, page_kind="anon_4k", cpus=measured[t].cpus)
+        for t in sorted(set(counts) & set(measured))
+    ] or [BandwidthCell(kernel="read", threads=1, page_kind="anon_4k", cpus=None)]
+    set_bytes = max(m.working_set_bytes for m in profile.bandwidth)
+    with ExitStack() as stack:
+        yield open_references(stack, cells, open_bench=open_kernel, set_bytes=set_bytes)
+

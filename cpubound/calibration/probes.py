@@ -1,0 +1,135 @@
+"""The probes: small synthetic models, each of one quant type, and the runs they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cpubound.calibration.plan import AttentionShape, Plan, ProbeShape, probe_layers
+from cpubound.model.layout import build_model
+from cpubound.model.quant import quant_type
+from cpubound.model.traffic import compute_traffic
+from cpubound.model.values import ModelSpec, ModelTraffic
+
+# Small enough that the output matrix weighs nothing beside the layers.
+PROBE_VOCABULARY = 512
+PROBE_CONTEXT = 8192
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """One model file to write and the settings to run it at."""
+
+    name: str
+    type: str
+    spec: ModelSpec
+    cells: tuple[ProbeCell, ...]
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}.gguf"
+
+    def path(self, folder: Path) -> Path:
+        return folder / self.file_name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeCell:
+    """One setting of a probe; thread counts come on top."""
+
+    depth_tokens: int
+    kv_type_k: str
+    kv_type_v: str
+    flash_attn: bool
+
+
+EMPTY_CACHE = ProbeCell(depth_tokens=0, kv_type_k="f16", kv_type_v="f16", flash_attn=True)
+
+
+def plan_probes(plan: Plan, target_bytes: int) -> tuple[Probe, ...]:
+    """Return the probes of a plan: weight probes of each type, then attention probes."""
+    probes = [
+        _weight_probe(shape, type_name, target_bytes)
+        for type_name in plan.types
+        for shape in plan.shapes
+        if not shape.only or type_name in shape.only
+    ]
+    probes += [_attention_probe(shape, plan) for shape in plan.attention_shapes]
+    return tuple(probes)
+
+
+def probe_traffic(probe: Probe, cell: ProbeCell, tokens: int) -> ModelTraffic:
+    """Return what the probe moves in the middle of a run of ``tokens`` tokens."""
+    return compute_traffic(
+        probe.spec,
+        depth_tokens=cell.depth_tokens + tokens // 2,
+        kv_type_k=cell.kv_type_k,
+        kv_type_v=cell.kv_type_v,
+        flash_attn=cell.flash_attn,
+    )
+
+
+def _weight_probe(shape: ProbeShape, type_name: str, target_bytes: int) -> Probe:
+    layers = probe_layers(shape, type_name, target_bytes)
+    name = f"{shape.name}-{layers}x{shape.width}-{type_name}"
+    spec = _llama_spec(name, shape, layers, type_name)
+    return Probe(name=name, type=type_name, spec=spec, cells=(EMPTY_CACHE,))
+
+
+def _attention_probe(shape: AttentionShape, plan: Plan) -> Probe:
+    name = f"{shape.name}-{shape.layers}x{shape.width}"
+    cells = tuple(
+        ProbeCell(depth_tokens=depth, kv_type_k=k, kv_type_v=v, flash_attn=flash_attn)
+        for k, v, flash_attn in plan.attention
+        for depth in shape.depths
+    )
+    spec = _llama_spec(name, shape, shape.layers, "Q8_0")
+    return Probe(name=name, type="Q8_0", spec=spec, cells=cells)
+
+
+def _llama_spec(
+    name: str, shape: ProbeShape | AttentionShape, layers: int, type_name: str
+) -> ModelSpec:
+    hyper_parameters = {
+        "context_length": PROBE_CONTEXT,
+        "embedding_length": shape.width,
+        "block_count": layers,
+        "feed_forward_length": shape.ffn,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_dim,
+        "attention.value_length": shape.head_dim,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.dimension_count": shape.head_dim,
+        "rope.freq_base": 10000.0,
+    }
+    spec = build_model(
+        "llama",
+        hyper_parameters,
+        "F16",
+        vocabulary_size=PROBE_VOCABULARY,
+        tied_output=False,
+        name=name,
+    )
+    return replace(spec, tensors=_with_type(spec, type_name))
+
+
+def _with_type(spec: ModelSpec, type_name: str) -> tuple:  # type: ignore[type-arg]
+    """Give every matrix the same type: a probe is pure, unlike a file type."""
+    quant = quant_type(type_name)
+    return tuple(
+        replace(tensor, type=quant) if len(tensor.shape) > 1 else tensor
+        for tensor in spec.tensors
+    )
+
+
+def attention_key(cell: ProbeCell, head_dim: int) -> str:
+    """Name one attention setting in the fit."""
+    flash = "on" if cell.flash_attn else "off"
+    return f"{cell.kv_type_k}:{cell.kv_type_v}:{flash}:{head_dim}"
+
+
+def head_dims(probes: Sequence[Probe]) -> dict[str, int]:
+    """Return each probe's head size by name."""
+    return {p.name: int(p.spec.hyper_parameters["attention.key_length"]) for p in probes}  # type: ignore[arg-type]

@@ -1,0 +1,258 @@
+"""Predictions beside observations: run the engine, compare, and say how large the noise was."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from cpubound import stats
+from cpubound.engine.runner import Runner
+from cpubound.engine.values import RunSettings
+from cpubound.model.traffic import compute_traffic
+from cpubound.model.values import ModelSpec
+from cpubound.prediction.decode import predict_decode
+from cpubound.prediction.rates import read_bandwidth
+from cpubound.prediction.values import Prediction
+from cpubound.profile import MachineProfile
+
+# A run is short, so that many of them sample the machine's weather.
+RUN_SECONDS = 1.0
+MIN_TOKENS, MAX_TOKENS = 8, 64
+MIN_ROUNDS = 3
+
+Reference = Callable[[int], float]
+Progress = Callable[[str, float], None]
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One prediction beside what was observed."""
+
+    prediction: Prediction
+    observed_tokens_per_s: float
+    samples_s: tuple[float, ...]
+    relative_error: float  # predicted / observed − 1
+    paired_error: float | None  # the bandwidth seen beside the run taken off the memory-bound part
+    inside: bool
+    naive_tokens_per_s: float
+    naive_error: float
+    noise_floor: float | None  # one half of the runs predicting the other
+    reference_bytes_per_s: float | None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The errors of all cells together."""
+
+    cells: int
+    median_abs_error: float
+    p95_abs_error: float
+    max_abs_error: float
+    bias: float
+    coverage: float
+    median_relative_width: float
+    noise_floor: float | None
+    paired_median_abs_error: float | None
+    naive_median_abs_error: float
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``validate`` found."""
+
+    cells: tuple[Cell, ...]
+    summary: Summary
+    engine: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class CellToRun:
+    """A prediction with the file to run and what was seen of it so far."""
+
+    prediction: Prediction
+    model_path: str
+    bandwidth_bytes_per_s: float | None  # of the profile, at these threads
+    tokens: int
+    runs_s: list[tuple[float, ...]] = field(default_factory=list)
+    references: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """How a model is decoded."""
+
+    threads: int
+    depth_tokens: int = 0
+    kv_type_k: str = "f16"
+    kv_type_v: str = "f16"
+    flash_attn: bool = True
+
+
+def plan_cell(
+    profile: MachineProfile, spec: ModelSpec, model_path: str, setting: Setting
+) -> CellToRun:
+    """Predict a cell at the mean depth of the run that will observe it.
+
+    A run of n tokens from depth d lies at d + n/2 on average; the cell keeps d as its depth.
+    """
+
+    def predict_at(depth: int) -> Prediction:
+        traffic = compute_traffic(
+            spec,
+            depth_tokens=depth,
+            kv_type_k=setting.kv_type_k,
+            kv_type_v=setting.kv_type_v,
+            flash_attn=setting.flash_attn,
+        )
+        return predict_decode(profile, traffic, setting.threads)
+
+    tokens = tokens_for(1 / predict_at(setting.depth_tokens).tokens_per_s)
+    prediction = predict_at(setting.depth_tokens + tokens // 2)
+    return CellToRun(
+        prediction=msgspec.structs.replace(prediction, depth_tokens=setting.depth_tokens),
+        model_path=model_path,
+        bandwidth_bytes_per_s=read_bandwidth(profile, setting.threads),
+        tokens=tokens,
+    )
+
+
+def tokens_for(seconds_per_token: float) -> int:
+    """Return how many tokens make a run of about a second."""
+    return max(MIN_TOKENS, min(MAX_TOKENS, round(RUN_SECONDS / seconds_per_token)))
+
+
+def run_cells(
+    cells: Sequence[CellToRun],
+    runner: Runner,
+    reference: Reference | None,
+    *,
+    seconds: float,
+    open_bytes: int,
+    progress: Progress,
+    seed: int = 0,
+) -> Validation:
+    """Observe every cell in shuffled rounds until the time is over, and compare.
+
+    Parameters
+    ----------
+    seconds : the budget; every cell is run at least three times whatever it takes.
+    open_bytes : models whose files together are larger are closed before the next is opened.
+
+    Raises
+    ------
+    EngineCrashed, ModelFileError : from the runner.
+    """
+    order = random.Random(seed)
+    started = time.monotonic()
+    paths = list(dict.fromkeys(cell.model_path for cell in cells))
+    keep_open = sum({c.model_path: c.prediction.file_bytes for c in cells}.values()) <= open_bytes
+    rounds = 0
+    while rounds < MIN_ROUNDS or time.monotonic() - started < seconds:
+        for path in order.sample(paths, len(paths)):
+            mine = [cell for cell in cells if cell.model_path == path]
+            for cell in order.sample(mine, len(mine)):
+                _observe(cell, runner, reference)
+            if not keep_open:
+                runner.close_model(path)
+            elapsed = time.monotonic() - started
+            progress("validate", min(1.0, max(elapsed / seconds, 0.01)))
+        rounds += 1
+    done = tuple(_compare(cell) for cell in cells)
+    identity = runner.identity()
+    return Validation(
+        cells=done, summary=summarize(done), engine=f"{identity.name} {identity.version}"
+    )
+
+
+def _observe(cell: CellToRun, runner: Runner, reference: Reference | None) -> None:
+    p = cell.prediction
+    if reference is not None:
+        cell.references.append(reference(p.threads))
+    observation = runner.run(
+        RunSettings(
+            model_path=cell.model_path,
+            threads=p.threads,
+            depth_tokens=p.depth_tokens,
+            tokens=cell.tokens,
+            n_ctx=p.depth_tokens + MAX_TOKENS + 1,
+            kv_type_k=p.kv_type_k,
+            kv_type_v=p.kv_type_v,
+            flash_attn=p.flash_attn,
+        )
+    )
+    cell.runs_s.append(observation.samples_s)
+    if reference is not None:
+        cell.references.append(reference(p.threads))
+
+
+def _compare(cell: CellToRun) -> Cell:
+    p = cell.prediction
+    samples = tuple(sample for run in cell.runs_s for sample in run)
+    observed = 1 / stats.median(samples)
+    seen = stats.median(cell.references) if cell.references else None
+    return Cell(
+        prediction=p,
+        observed_tokens_per_s=observed,
+        samples_s=samples,
+        relative_error=p.tokens_per_s / observed - 1,
+        paired_error=_paired_error(p, observed, cell.bandwidth_bytes_per_s, seen),
+        inside=p.low <= observed <= p.high,
+        naive_tokens_per_s=p.ceiling_tokens_per_s,
+        naive_error=p.ceiling_tokens_per_s / observed - 1,
+        noise_floor=split_half_distance(cell.runs_s),
+        reference_bytes_per_s=seen,
+    )
+
+
+def _paired_error(
+    p: Prediction, observed: float, profile_bandwidth: float | None, seen: float | None
+) -> float | None:
+    if profile_bandwidth is None or seen is None:
+        return None
+    slower = profile_bandwidth / seen - 1
+    corrected = p.seconds.total + p.memory_seconds * slower
+    return 1 / corrected / observed - 1
+
+
+def split_half_distance(runs_s: Sequence[Sequence[float]]) -> float | None:
+    """Return how far the median of every second run lies from that of the others.
+
+    This is the error of predicting a run by another run of the same cell: no prediction can
+    be judged below it. None with fewer than two runs.
+    """
+    if len(runs_s) < 2:
+        return None
+    first = stats.median([s for run in runs_s[::2] for s in run])
+    second = stats.median([s for run in runs_s[1::2] for s in run])
+    return abs(first / second - 1)
+
+
+def summarize(cells: Sequence[Cell]) -> Summary:
+    """Return the errors of at least one cell together."""
+    errors = [cell.relative_error for cell in cells]
+    absolute = [abs(error) for error in errors]
+    floors = [cell.noise_floor for cell in cells if cell.noise_floor is not None]
+    paired = [abs(cell.paired_error) for cell in cells if cell.paired_error is not None]
+    return Summary(
+        cells=len(cells),
+        median_abs_error=stats.median(absolute),
+        p95_abs_error=stats.quantile(absolute, 0.95),
+        max_abs_error=max(absolute),
+        bias=stats.median(errors),
+        coverage=sum(cell.inside for cell in cells) / len(cells),
+        median_relative_width=stats.median(
+            [(c.prediction.high - c.prediction.low) / c.prediction.tokens_per_s for c in cells]
+        ),
+        noise_floor=stats.median(floors) if floors else None,
+        paired_median_abs_error=stats.median(paired) if paired else None,
+        naive_median_abs_error=stats.median([abs(cell.naive_error) for cell in cells]),
+    )
+
+
+def cell_document(cell: Cell) -> dict[str, Any]:
+    """Return a cell as JSON: the prediction's fields with the observation beside them."""
+    document: dict[str, Any] = msgspec.to_builtins(cell)
+    return {**document.pop("prediction"), **document}
