@@ -43,3 +43,21 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     samples_s: tuple[float, ...]
     load_s: float | None = None
     reference_bytes_per_s: float | None = None  # read bandwidth seen beside the run
+
+
+class GraphCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that the operators of one decode step span, counted in llama.cpp's own graph.
+
+    ``weight_bytes`` are weights read in full by matrix products and element-wise
+    operators (of a mixture, the experts used), ``row_bytes`` rows fetched from lookup
+    tables, the cache figures KV cells (padded as the graph pads them) and recurrent state.
+    ``weights`` names each tensor read and its bytes; a tensor read twice counts twice.
+    """
+
+    weight_bytes: int
+    row_bytes: int
+    cache_read_bytes: int
+    cache_write_bytes: int
+    nodes: int  # operators, views left out
+    weights: dict[str, int]
+    operators: dict[str, int]  # operator -> how often

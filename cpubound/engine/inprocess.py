@@ -1,0 +1,162 @@
+"""The llama-cpp-python runner: llama.cpp in a child process of our own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from cpubound.engine import protocol
+from cpubound.engine.child import INSTALL, WORKER_COMMAND, ChildProcess
+from cpubound.engine.values import EngineIdentity, GraphCount, Observation, RunSettings
+from cpubound.errors import EngineCrashed, EngineUnavailable, UsageError
+from cpubound.model.quant import quant_type
+from cpubound.model.values import QuantType
+
+# As llama-bench: tools/llama-bench/llama-bench.cpp, ggml_type_from_name (0c1e57098bba).
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
+_UNQUANTIZED = ("f32", "f16", "bf16")
+
+_Reply = TypeVar("_Reply")
+
+
+class LlamaCppRunner:
+    """Decodes through llama-cpp-python in a child process; a ``Runner``.
+
+    Models and contexts stay open between calls. After a crash the next call starts a new
+    child. Parameters: the worker's command (tests put their own here); seconds after which
+    a silent child is ended, None for never.
+    """
+
+    def __init__(
+        self, command: Sequence[str] = WORKER_COMMAND, *, timeout_s: float | None = None
+    ) -> None:
+        self._child = ChildProcess(command, timeout_s=timeout_s)
+        self._identity: EngineIdentity | None = None
+
+    def __enter__(self) -> LlamaCppRunner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the child, None when none runs."""
+        return self._child.pid
+
+    def identity(self) -> EngineIdentity:
+        """Return which engine this is; ``EngineUnavailable`` when there is none."""
+        if self._identity is None:
+            self._identity = self._ask(protocol.Identify(), protocol.Identity).identity
+        return self._identity
+
+    def run(self, settings: RunSettings, *, prefill: bool = False) -> Observation:
+        """Decode at a setting and return the seconds of every step.
+
+        With ``batch`` sequences a step decodes one token of each. A deep cache is filled
+        by repeating the cells of a short prefill where llama.cpp accepts that; ``prefill``
+        asks for a real one.
+
+        Raises
+        ------
+        UsageError : settings that llama.cpp would refuse.
+        ModelFileError : llama.cpp refuses the file.
+        EngineCrashed : llama.cpp ended inside the run.
+        EngineUnavailable : llama-cpp-python is not installed.
+        """
+        check_settings(settings)
+        identity = self.identity()
+        tokens = self._ask(protocol.Run(settings=settings, prefill=prefill), protocol.Tokens)
+        return Observation(
+            settings=settings,
+            engine=identity,
+            samples_s=tokens.samples_s,
+            load_s=tokens.load_s,
+        )
+
+    def count_graph(self, settings: RunSettings) -> GraphCount:
+        """Count what one decode step at a setting reads; raises as ``run``."""
+        check_settings(settings)
+        return self._ask(protocol.CountGraph(settings=settings), protocol.Counted).count
+
+    def quantize(self, quant: QuantType, blocks: int, *, scale: float, seed: int) -> bytes:
+        """Return random blocks of a type, quantised by ggml; ``scale`` is their deviation."""
+        request = protocol.Quantize(
+            type_id=quant.id,
+            block_size=quant.block_size,
+            block_bytes=quant.block_bytes,
+            blocks=blocks,
+            scale=scale,
+            seed=seed,
+        )
+        return self._ask(request, protocol.Blocks).data
+
+    def close_model(self, model_path: str) -> None:
+        """Forget an open model and free its memory; unknown paths are ignored."""
+        if self._child.pid is not None:
+            self._ask(protocol.CloseModel(model_path=model_path), protocol.Done)
+
+    def close(self) -> None:
+        """End the child process."""
+        self._child.close()
+
+    def _ask(self, request: protocol.Request, expected: type[_Reply]) -> _Reply:
+        reply = self._child.ask(request)
+        if not isinstance(reply, expected):
+            self._child.close()
+            raise EngineCrashed(
+                f"the engine answered another request ({type(reply).__name__}): run it again"
+            )
+        return reply
+
+
+def find_runner() -> type[LlamaCppRunner] | None:
+    """Return the runner that this Python can use, None without llama-cpp-python."""
+    return LlamaCppRunner if importlib.util.find_spec("llama_cpp") else None
+
+
+def open_runner() -> LlamaCppRunner:
+    """Return a runner ready to use; ``EngineUnavailable`` names the line that installs one."""
+    runner = find_runner()
+    if runner is None:
+        raise EngineUnavailable(
+            f"llama-cpp-python is not installed (Python {sys.version.split()[0]}): {INSTALL}"
+        )
+    return runner()
+
+
+def check_settings(settings: RunSettings) -> None:
+    """Refuse with ``UsageError`` what llama.cpp would refuse, or die of."""
+    for label, value, least in (
+        ("thread count", settings.threads, 1),
+        ("token count", settings.tokens, 1),
+        ("batch", settings.batch, 1),
+        ("depth", settings.depth_tokens, 0),
+    ):
+        if value < least:
+            raise UsageError(f"{label} out of range ({value}): give at least {least}")
+    if settings.batch > 256:
+        raise UsageError(f"batch out of range ({settings.batch}): llama.cpp takes at most 256")
+    for kv_type in (settings.kv_type_k, settings.kv_type_v):
+        if kv_type.lower() not in KV_TYPES:
+            raise UsageError(f"unknown KV type ({kv_type}): give one of {', '.join(KV_TYPES)}")
+        quant_type(kv_type)
+    if settings.kv_type_v.lower() not in _UNQUANTIZED and not settings.flash_attn:
+        # src/llama-context.cpp: V cache quantization requires flash_attn.
+        raise UsageError(
+            f"a quantised V cache needs flash attention ({settings.kv_type_v}): "
+            "switch flash attention on or use f16 for V"
+        )
+    needed = settings.depth_tokens + settings.tokens
+    if settings.n_ctx is not None and settings.n_ctx < needed:
+        raise UsageError(
+            f"context too small (n_ctx {settings.n_ctx}): depth and tokens need {needed}"
+        )

@@ -1,0 +1,94 @@
+"""The engine's child process: reads requests on stdin, answers on what was stdout.
+
+llama.cpp writes to both standard streams and ends the process when an assertion fails;
+OpenMP reads its environment once; a pinned process stays pinned. So it lives here, and
+only what this module reaches imports ``llama_cpp``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+
+from cpubound.engine import protocol
+from cpubound.errors import CpuboundError, MachineError, ModelFileError, UsageError
+
+if TYPE_CHECKING:
+    from cpubound.engine.session import Session
+
+
+def serve(requests: BinaryIO, replies: BinaryIO) -> None:
+    """Answer requests until the parent closes its end."""
+    session: Session | None = None
+    for line in requests:
+        reply: protocol.Reply
+        try:
+            request = protocol.REQUEST_DECODER.decode(line)
+            if session is None:
+                session = _open_session()
+            session.log.errors.clear()
+            reply = _answer(session, request)
+        except _BindingMissing as error:
+            reply = protocol.Failure(kind="unavailable", message=str(error))
+        except (CpuboundError, MemoryError, msgspec.MsgspecError) as error:
+            reply = protocol.Failure(kind=_kind_of(error), message=str(error) or repr(error))
+        replies.write(protocol.encode_line(reply))
+        replies.flush()
+
+
+class _BindingMissing(Exception):
+    """llama_cpp cannot be imported."""
+
+
+def _open_session() -> Session:
+    try:
+        from cpubound.engine.session import Session
+    except (ImportError, OSError, RuntimeError) as error:
+        raise _BindingMissing(str(error)) from error
+    return Session()
+
+
+def _answer(session: Session, request: protocol.Request) -> protocol.Reply:
+    match request:
+        case protocol.Identify():
+            return protocol.Identity(identity=session.identity())
+        case protocol.Run():
+            return session.run(request.settings, prefill=request.prefill)
+        case protocol.CountGraph():
+            return protocol.Counted(count=session.count_graph(request.settings))
+        case protocol.Quantize():
+            return protocol.Blocks(data=session.quantize(request))
+        case protocol.CloseModel():
+            session.close_model(request.model_path)
+            return protocol.Done()
+
+
+def _kind_of(error: BaseException) -> str:
+    match error:
+        case ModelFileError():
+            return "model_file"
+        case UsageError() | msgspec.MsgspecError():
+            return "usage"
+        case MachineError() | MemoryError():
+            return "machine"
+        case _:
+            return "other"
+
+
+def main() -> int:
+    """Take the two standard streams for the protocol and give llama.cpp others."""
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    with requests, replies:
+        serve(requests, replies)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
