@@ -31,6 +31,18 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     shared_cpus: tuple[tuple[int, ...], ...] = ()  # one group of CPUs per instance
 
 
+class MemoryModule(msgspec.Struct, frozen=True, kw_only=True):
+    """One populated memory slot as the firmware describes it."""
+
+    locator: str | None  # "DIMM_A1", "ChannelB-DIMM0"
+    type: str | None  # "DDR5", "LPDDR5"
+    size_bytes: int
+    transfers_per_s: int | None  # as configured; the module may be able to do more
+    rated_transfers_per_s: int | None = None
+    width_bits: int | None = None  # data bits, without those for error correction
+    channel: str | None = None  # where the locator tells
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """The machine as the operating system describes it.
 
@@ -66,6 +78,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     on_battery: bool | None = None
     hypervisor: str | None = None
     isa_flags: tuple[str, ...] = ()  # the flags of /proc/cpuinfo that matter to kernels
+    quota_periods: int | None = None  # scheduler periods since the process's cgroup began,
+    quota_throttled_periods: int | None = None  # and those in which the quota ran out
+    huge_pages_total: int | None = None  # reserved by the administrator
+    huge_pages_free: int | None = None
+    energy_preference: str | None = None  # of the CPU: "performance", "balance_power", …
+    platform_profile: str | None = None  # of the firmware: "low-power", "balanced", …
+    throttle_events: int | None = None  # times that heat slowed a core, since boot
+    steal_fraction: float | None = None  # CPU time a hypervisor gave to others, since boot
+    load_average: float | None = None  # runnable threads, mean of the last minute
+    memory_modules: tuple[MemoryModule, ...] = ()
 
     @property
     def last_level_cache_bytes(self) -> int | None:
@@ -75,6 +97,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
             return None
         last = max(c.level for c in sized)
         return sum((c.size_bytes or 0) * c.instances for c in sized if c.level == last)
+
+    @property
+    def performance_cpus(self) -> tuple[int, ...]:
+        """The CPUs of performance cores; all online CPUs where cores are of one kind."""
+        rows = [kind.cpus for kind in self.core_kinds if kind.kind != "efficiency"]
+        return tuple(sorted(cpu for cpus in rows for cpu in cpus)) or self.online_cpus
 
     @property
     def usable_memory_bytes(self) -> int | None:

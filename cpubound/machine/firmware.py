@@ -1,0 +1,145 @@
+"""Memory modules from the firmware's SMBIOS tables."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+
+from cpubound.machine.files import Root
+from cpubound.machine.values import MemoryModule
+
+TABLE = "/sys/firmware/dmi/tables/DMI"
+_MEMORY_DEVICE = 17
+_END_OF_TABLE = 127
+_MAX_STRUCTURES = 65_536
+
+# DMTF DSP0134 (System Management BIOS), 7.18.2: memory device type.
+_TYPES = {
+    0x12: "DDR",
+    0x13: "DDR2",
+    0x18: "DDR3",
+    0x1A: "DDR4",
+    0x1B: "LPDDR",
+    0x1C: "LPDDR2",
+    0x1D: "LPDDR3",
+    0x1E: "LPDDR4",
+    0x20: "HBM",
+    0x21: "HBM2",
+    0x22: "DDR5",
+    0x23: "LPDDR5",
+    0x24: "HBM3",
+}
+# A locator names its channel in one of these ways: "Channel A", "ChannelA-DIMM0", "DIMM_P0_A1",
+# "P0 CHANNEL C", "DIMM_A1", "Controller0-ChannelA-DIMM0".
+_CHANNEL_WORD = re.compile(r"channel[ _-]?([a-z]|\d{1,2})(?![a-z])", re.IGNORECASE)
+_CHANNEL_LETTER = re.compile(r"dimm[ _-]?(?:(p\d|cpu\d)[ _-]?)?([a-z])\d?$", re.IGNORECASE)
+_SOCKET_WORD = re.compile(
+    r"(?:^|[^a-z])(p\d|cpu[ _-]?\d|node[ _-]?\d|controller[ _-]?\d)", re.IGNORECASE
+)
+
+
+def read_memory_modules(root: Root) -> tuple[MemoryModule, ...]:
+    """Read the populated memory slots; empty where the table is missing or not readable.
+
+    Linux lets only the administrator read it.
+    """
+    table = root.read_bytes(TABLE)
+    return parse_memory_modules(table) if table else ()
+
+
+def parse_memory_modules(table: bytes) -> tuple[MemoryModule, ...]:
+    """Read the memory devices (type 17) of an SMBIOS table; damaged ones are left out.
+
+    Source: DMTF DSP0134, section 7.18.
+    """
+    modules = []
+    for kind, body, strings in _structures(table):
+        if kind == _MEMORY_DEVICE:
+            module = _parse_module(body, strings)
+            if module is not None:
+                modules.append(module)
+    return tuple(modules)
+
+
+def _structures(table: bytes) -> Iterator[tuple[int, bytes, tuple[str, ...]]]:
+    """Yield type, formatted area and strings of each structure while the table makes sense."""
+    position = 0
+    for _ in range(_MAX_STRUCTURES):
+        if position + 4 > len(table):
+            return
+        kind, length = table[position], table[position + 1]
+        end = table.find(b"\0\0", position + length)
+        if length < 4 or end < 0 or kind == _END_OF_TABLE:
+            return
+        words = table[position + length : end].split(b"\0")
+        strings = tuple(word.decode("latin-1").strip() for word in words)
+        yield kind, table[position : position + length], strings
+        position = end + 2
+
+
+def _parse_module(body: bytes, strings: tuple[str, ...]) -> MemoryModule | None:
+    size = _module_size(body)
+    if size is None or size == 0:
+        return None  # an empty slot
+    locator, bank = _string(body, 0x10, strings), _string(body, 0x11, strings)
+    data_width = _word(body, 0x0A)
+    rated = _speed(body, 0x15, 0x54)
+    return MemoryModule(
+        locator=locator,
+        type=_TYPES.get(body[0x12]) if len(body) > 0x12 else None,
+        size_bytes=size,
+        transfers_per_s=_speed(body, 0x20, 0x58) or rated,
+        rated_transfers_per_s=rated,
+        width_bits=None if data_width in (None, 0, 0xFFFF) else data_width,
+        channel=_channel(locator, bank),
+    )
+
+
+def _module_size(body: bytes) -> int | None:
+    size = _word(body, 0x0C)
+    if size is None or size == 0xFFFF:
+        return None
+    if size == 0x7FFF:
+        extended = _double_word(body, 0x1C)
+        return None if extended is None else (extended & 0x7FFF_FFFF) * 2**20
+    return (size & 0x7FFF) * (2**10 if size & 0x8000 else 2**20)
+
+
+def _speed(body: bytes, offset: int, extended_offset: int) -> int | None:
+    """Read a speed, given in million transfers a second; 0 is unknown, 0xFFFF see elsewhere."""
+    speed = _word(body, offset)
+    if speed == 0xFFFF:
+        speed = _double_word(body, extended_offset)
+    return speed * 1_000_000 if speed else None
+
+
+def _channel(locator: str | None, bank: str | None) -> str | None:
+    for text in (locator, bank):
+        match = _CHANNEL_WORD.search(text or "")
+        name = match[1] if match else None
+        if name is None and (match := _CHANNEL_LETTER.search(text or "")):
+            name = match[2]
+        if name is not None:
+            sockets = _SOCKET_WORD.findall(f"{bank or ''} {locator or ''}")
+            return " ".join([*dict.fromkeys(word.upper() for word in sockets), name.upper()])
+    return None
+
+
+def _string(body: bytes, offset: int, strings: tuple[str, ...]) -> str | None:
+    index = body[offset] if len(body) > offset else 0
+    return strings[index - 1] or None if 0 < index <= len(strings) else None
+
+
+def _word(body: bytes, offset: int) -> int | None:
+    if len(body) < offset + 2:
+        return None
+    value: int = struct.unpack_from("<H", body, offset)[0]
+    return value
+
+
+def _double_word(body: bytes, offset: int) -> int | None:
+    if len(body) < offset + 4:
+        return None
+    value: int = struct.unpack_from("<I", body, offset)[0]
+    return value

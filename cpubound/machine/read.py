@@ -1,0 +1,108 @@
+"""Put the facts about a machine together."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from cpubound.errors import UsageError
+from cpubound.machine import portable
+from cpubound.machine.caches import read_caches
+from cpubound.machine.cpuinfo import read_cpuinfo
+from cpubound.machine.files import Root
+from cpubound.machine.firmware import read_memory_modules
+from cpubound.machine.hypervisor import read_hypervisor
+from cpubound.machine.isa import read_architecture, read_cpu_model, read_isa_flags
+from cpubound.machine.kinds import read_core_kinds
+from cpubound.machine.limits import count_effective_cpus, read_limits
+from cpubound.machine.memory import read_load_average, read_memory, read_steal_fraction
+from cpubound.machine.power import read_power
+from cpubound.machine.topology import Topology, read_numa_nodes, read_topology
+from cpubound.machine.values import Machine
+
+
+def read_machine(sysroot: Path | None = None) -> Machine:
+    """Describe this machine, or the one whose ``/proc`` and ``/sys`` lie under ``sysroot``.
+
+    Nothing is measured. What the system does not tell is None or empty. Outside Linux
+    the facts are those that psutil gives.
+
+    Raises UsageError if ``sysroot`` is not a folder with ``proc`` or ``sys`` in it.
+    """
+    if sysroot is not None:
+        _check_sysroot(sysroot)
+        return read_linux(Root(sysroot))
+    if platform.system() == "Linux":
+        return read_linux(Root())
+    return portable.read_portable()
+
+
+def read_linux(root: Root) -> Machine:
+    """Describe a Linux machine from its ``/proc`` and ``/sys``."""
+    cpuinfo = read_cpuinfo(root)
+    architecture = read_architecture(root, cpuinfo)
+    memory = read_memory(root, architecture)
+    topology = read_topology(root, cpuinfo)
+    if not topology.online:
+        topology = _assume_cpus(root)
+    online = topology.online
+    caches = read_caches(root, online)
+    limits = read_limits(root, online)
+    power = read_power(root, online)
+    return Machine(
+        cpu_model=read_cpu_model(root, cpuinfo, online),
+        architecture=architecture,
+        operating_system="Linux",
+        logical_cpus=tuple(sorted(topology.present)),
+        online_cpus=tuple(sorted(online)),
+        allowed_cpus=tuple(sorted(limits.allowed)),
+        physical_cores=len(topology.cores) or None,
+        packages=len(topology.packages) or None,
+        threads_per_core=topology.threads_per_core,
+        core_cpus=tuple(tuple(sorted(core)) for core in topology.cores),
+        package_cpus=tuple(tuple(sorted(package)) for package in topology.packages),
+        core_kinds=read_core_kinds(root, cpuinfo, online, caches),
+        numa_nodes=read_numa_nodes(root, topology, memory.total_bytes),
+        caches=caches,
+        quota_cpus=limits.quota_cpus,
+        effective_cpus=count_effective_cpus(len(limits.allowed), limits.quota_cpus),
+        memory_bytes=memory.total_bytes,
+        memory_limit_bytes=limits.memory_limit_bytes,
+        memory_available_bytes=memory.available_bytes,
+        page_size_bytes=memory.page_size_bytes,
+        huge_page_size_bytes=memory.huge_page_size_bytes,
+        transparent_huge_pages=memory.transparent_huge_pages,
+        governor=power.governor,
+        boost=power.boost,
+        on_battery=power.on_battery,
+        hypervisor=read_hypervisor(root, cpuinfo),
+        isa_flags=read_isa_flags(cpuinfo, online),
+        quota_periods=limits.periods,
+        quota_throttled_periods=limits.throttled_periods,
+        huge_pages_total=memory.huge_pages_total,
+        huge_pages_free=memory.huge_pages_free,
+        energy_preference=power.energy_preference,
+        platform_profile=power.platform_profile,
+        throttle_events=power.throttle_events,
+        steal_fraction=read_steal_fraction(root),
+        load_average=read_load_average(root),
+        memory_modules=read_memory_modules(root),
+    )
+
+
+def _assume_cpus(root: Root) -> Topology:
+    """Count CPUs without ``/proc`` and ``/sys``: as Python does here, one in a bare snapshot."""
+    count = (os.cpu_count() or 1) if root.is_live else 1
+    cpus = frozenset(range(count))
+    return Topology(present=cpus, online=cpus, cores=(), packages=(), threads_per_core=None)
+
+
+def _check_sysroot(sysroot: Path) -> None:
+    if not sysroot.is_dir():
+        raise UsageError(f"--sysroot ({sysroot}) is not a folder: give one that holds proc and sys")
+    if not ((sysroot / "proc").is_dir() or (sysroot / "sys").is_dir()):
+        raise UsageError(
+            f"--sysroot ({sysroot}) has no proc and no sys in it: "
+            "give the folder in which a machine's /proc and /sys were unpacked"
+        )
