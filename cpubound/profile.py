@@ -182,6 +182,19 @@ def default_profile_path() -> Path:
     return default_profile_folder() / "profile.json"
 
 
+def check_writable(path: Path) -> None:
+    """Raise MachineError if a profile could not be saved here; creates the folder."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise MachineError(
+            f"the profile cannot be saved ({path.parent}: {error.strerror}): "
+            "give another place with --out FILE"
+        ) from error
+
+
 def save_profile(profile: MachineProfile, path: Path, *, force: bool = True) -> None:
     """Write a profile so that a reader sees the old file or the new one, never half of one.
 

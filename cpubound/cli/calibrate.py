@@ -1,0 +1,121 @@
+"""``cpubound calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cpubound.cli.options import output_options
+
+if TYPE_CHECKING:
+    from cpubound.prediction.values import Prediction
+    from cpubound.profile import MachineProfile
+
+# Models that most people know, from a phone's to a server's.
+WELL_KNOWN = (
+    ("Llama-3.2-1B", "llama-3.2-1b"),
+    ("SmolLM3-3B", "smollm3-3b"),
+    ("Qwen3-4B", "qwen3-4b"),
+    ("Gemma-3-4B", "gemma-3-4b"),
+    ("Llama-3.1-8B", "llama-3.1-8b"),
+    ("Qwen3-30B-A3B (3.3B active)", "qwen3-30b-a3b"),
+)
+FILE_TYPES = ("Q4_K_M", "Q8_0")
+
+
+@click.command(name="calibrate")
+@click.option("--quick", is_flag=True, help="Under 20 seconds: fewer quant types and rounds.")
+@click.option("--no-engine", is_flag=True, help="Measure the memory only, not llama.cpp.")
+@click.option("--types", metavar="T[,T…]", help="Quant types to measure.  [default: the plan's]")
+@click.option(
+    "--out", metavar="FILE", help="Save here.  [default: the profile of this machine]"
+)
+@output_options
+def command(
+    quick: bool,
+    no_engine: bool,
+    types: str | None,
+    out: str | None,
+    style: str,
+    json_path: str | None,
+    force: bool,
+) -> None:
+    """Measure this machine, and llama.cpp on it, and save the profile.
+
+    Takes about two minutes. Run nothing else meanwhile.
+    """
+    from cpubound import api
+    from cpubound.cli.output import check_new_file, print_result
+    from cpubound.cli.progress import progress_bar
+    from cpubound.profile import profile_document
+    from cpubound.report.profile import bandwidth_table, profile_text
+
+    if out is not None:
+        check_new_file(Path(out), force=force)
+    check_place(out)
+    with progress_bar() as progress:
+        profile = api.calibrate(
+            quick=quick,
+            engine=not no_engine,
+            types=tuple(types.split(",")) if types else None,
+            progress=progress,
+            keep_partial=lambda partial: _keep(partial, out),
+        )
+    place = save(profile, out)
+    saved = "Saved as the profile of this machine" if out is None else f"Saved as {place}"
+    text = (
+        f"{profile_text(profile, expected_rates(profile))}\n\n{saved}. "
+        "Next:  cpubound predict MODEL.gguf   ·   cpubound tune MODEL.gguf"
+    )
+    print_result(
+        profile_document(profile),
+        bandwidth_table(profile),
+        style=style,
+        json_path=json_path,
+        force=force,
+        text=text,
+    )
+
+
+def save(profile: MachineProfile, out: str | None) -> Path:
+    """Save a profile where it was asked for, or as this machine's."""
+    from cpubound.profile import save_default_profile, save_profile
+
+    if out is None:
+        return save_default_profile(profile)
+    save_profile(profile, Path(out))
+    return Path(out)
+
+
+def check_place(out: str | None) -> None:
+    """Raise before two minutes are spent if the profile cannot be saved."""
+    from cpubound.profile import check_writable, default_profile_path
+
+    check_writable(Path(out) if out is not None else default_profile_path())
+
+
+def expected_rates(
+    profile: MachineProfile,
+) -> list[tuple[str, list[Prediction | None]]]:
+    """Predict the well-known models at their usual file types."""
+    from cpubound import api
+    from cpubound.errors import CpuboundError
+    from cpubound.model.catalog import catalog_model
+
+    rows: list[tuple[str, list[Prediction | None]]] = []
+    for label, name in WELL_KNOWN:
+        row: list[Prediction | None] = []
+        for file_type in FILE_TYPES:
+            try:
+                row.append(api.predict(catalog_model(name, file_type), profile=profile))
+            except CpuboundError:
+                row.append(None)
+        rows.append((label, row))
+    return rows
+
+
+def _keep(partial: MachineProfile, out: str | None) -> None:
+    place = save(partial, out)
+    click.echo(f"cpubound: what was measured so far is saved ({place})", err=True)

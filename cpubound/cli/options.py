@@ -1,0 +1,109 @@
+"""Options that several commands share, and the types that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+MAX_THREADS = 4096
+MAX_DEPTH = 2**27
+
+
+class IntegerList(click.ParamType):
+    """``1,2,4``: whole numbers between two bounds, in the given order, each once."""
+
+    name = "N[,N…]"
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low = low
+        self.high = high
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        numbers = []
+        for part in str(value).split(","):
+            try:
+                number = int(part)
+            except ValueError:
+                self.fail(f"{part!r} is no whole number", param, ctx)
+            if not self.low <= number <= self.high:
+                self.fail(f"{number} is outside {self.low} … {self.high}", param, ctx)
+            numbers.append(number)
+        return tuple(dict.fromkeys(numbers))
+
+
+def profile_option(function: Function) -> Function:
+    """Add --profile."""
+    return click.option(
+        "--profile",
+        "profile_path",
+        metavar="FILE",
+        help="A saved profile.  [default: this machine's]",
+    )(function)
+
+
+def threads_option(function: Function) -> Function:
+    """Add --threads."""
+    return click.option(
+        "--threads",
+        "-t",
+        type=IntegerList(1, MAX_THREADS),
+        help="Decode threads, one or several.  [default: what tune would choose]",
+    )(function)
+
+
+def depth_option(function: Function) -> Function:
+    """Add --depth."""
+    return click.option(
+        "--depth",
+        "-d",
+        type=IntegerList(0, MAX_DEPTH),
+        default="0",
+        show_default=True,
+        help="Tokens already in the cache, one or several.",
+    )(function)
+
+
+def attention_options(function: Function) -> Function:
+    """Add --kv-type and --flash-attn."""
+    function = click.option(
+        "--flash-attn",
+        "-fa",
+        type=click.Choice(["auto", "on", "off"]),
+        default="auto",
+        show_default=True,
+        help="Flash-attention; auto is on, as in llama.cpp on CPUs.",
+    )(function)
+    return click.option(
+        "--kv-type",
+        metavar="T|K:V",
+        default="f16",
+        show_default=True,
+        help="Type of the KV cache, or of K and V apart.",
+    )(function)
+
+
+def output_options(function: Function) -> Function:
+    """Add --format, --json and --force."""
+    function = click.option("--force", is_flag=True, help="Replace an existing file.")(function)
+    function = click.option(
+        "--json",
+        "json_path",
+        metavar="FILE",
+        help="Write the JSON document to FILE beside the table; - prints it instead.",
+    )(function)
+    return click.option(
+        "--format",
+        "style",
+        type=click.Choice(["table", "markdown", "csv", "json"]),
+        default="table",
+        show_default=True,
+        help="How the result is printed.",
+    )(function)

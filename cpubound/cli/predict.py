@@ -1,0 +1,117 @@
+"""``cpubound predict``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cpubound.cli.options import (
+    attention_options,
+    depth_option,
+    output_options,
+    profile_option,
+    threads_option,
+)
+
+if TYPE_CHECKING:
+    from cpubound.model.values import ModelSpec
+
+
+@click.command(name="predict")
+@click.argument("model")
+@click.option(
+    "--quant",
+    metavar="T[,T…]|all",
+    help="File types of a catalogue model.  [default: the common ones]",
+)
+@threads_option
+@depth_option
+@click.option("--n-ctx", type=click.IntRange(1), help="Cells allocated.  [default: the depth]")
+@attention_options
+@profile_option
+@output_options
+def command(
+    model: str,
+    quant: str | None,
+    threads: tuple[int, ...] | None,
+    depth: tuple[int, ...],
+    n_ctx: int | None,
+    kv_type: str,
+    flash_attn: str,
+    profile_path: str | None,
+    style: str,
+    json_path: str | None,
+    force: bool,
+) -> None:
+    """Say how fast MODEL will decode on this machine, before it is run.
+
+    MODEL is a .gguf file, a catalogue name with an optional file type (llama-3.1-8b:Q4_K_M), a
+    folder, a Hugging Face config.json, or ollama:NAME.
+    """
+    from cpubound import api
+    from cpubound.cli.output import print_result
+    from cpubound.profile import load_profile
+    from cpubound.report import predictions as report
+
+    profile = load_profile(profile_path)
+    specs = model_specs(model, quant)
+    flash = flash_attn != "off"
+    counts = threads or (
+        api.best_threads(profile, specs[0], depth=max(depth), kv_type=kv_type, flash_attn=flash),
+    )
+    predictions = [
+        api.predict(
+            spec,
+            threads=t,
+            depth=d,
+            n_ctx=n_ctx,
+            kv_type=kv_type,
+            flash_attn=flash,
+            profile=profile,
+        )
+        for spec in specs
+        for d in depth
+        for t in counts
+    ]
+    notes = report.prediction_notes(predictions, validation_name(model, specs))
+    if len(predictions) == 1:
+        notes = f"{report.prediction_detail(predictions[0])}\n{notes}"
+    print_result(
+        report.prediction_document(model, profile, predictions),
+        report.prediction_table(predictions),
+        style=style,
+        json_path=json_path,
+        force=force,
+        before=report.prediction_heading(predictions[0].model, profile),
+        after=notes,
+        csv_table=report.prediction_rows(predictions),
+    )
+
+
+def model_specs(model: str, quant: str | None) -> list[ModelSpec]:
+    """Return the models that an argument and --quant name: several file types of a name."""
+    from cpubound.errors import UsageError
+    from cpubound.model.resolve import file_types_for, resolve_model
+
+    choices = file_types_for(model)
+    if not choices:
+        if quant is not None:
+            raise UsageError(
+                f"--quant goes with a model that has no file type yet ({model}): leave it out"
+            )
+        return [resolve_model(model)]
+    if quant == "all":
+        from cpubound.model.ftype import FILE_TYPE_NAMES
+
+        names: tuple[str, ...] = FILE_TYPE_NAMES
+    else:
+        names = tuple(quant.upper().split(",")) if quant else choices
+    return [resolve_model(f"{model}:{name}") for name in names]
+
+
+def validation_name(model: str, specs: list[ModelSpec]) -> str:
+    """Return the argument that would check one of the predictions."""
+    if len(specs) == 1 or ":" in model:
+        return model
+    return f"{model}:Q4_K_M"

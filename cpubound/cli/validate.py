@@ -1,0 +1,91 @@
+"""``cpubound validate``."""
+
+from __future__ import annotations
+
+import click
+
+from cpubound.cli.options import (
+    attention_options,
+    depth_option,
+    output_options,
+    profile_option,
+    threads_option,
+)
+
+DEFAULT_FILE_TYPES = "Q4_0,Q4_K_M,Q8_0"
+
+
+@click.command(name="validate")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "--quant",
+    metavar="T[,T…]",
+    help=f"File types of a catalogue model.  [default: {DEFAULT_FILE_TYPES}]",
+)
+@threads_option
+@depth_option
+@attention_options
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 86400),
+    default=60.0,
+    show_default=True,
+    help="How long to observe; each cell is run at least three times.",
+)
+@click.option("--seed", type=int, help="Order of the runs.  [default: another each time]")
+@profile_option
+@output_options
+def command(
+    models: tuple[str, ...],
+    quant: str | None,
+    threads: tuple[int, ...] | None,
+    depth: tuple[int, ...],
+    kv_type: str,
+    flash_attn: str,
+    seconds: float,
+    seed: int | None,
+    profile_path: str | None,
+    style: str,
+    json_path: str | None,
+    force: bool,
+) -> None:
+    """Run MODELs through llama.cpp and show predicted beside observed.
+
+    A catalogue name is synthesised: same shapes and types, random weights.
+    """
+    from cpubound import api
+    from cpubound.cli.output import print_result
+    from cpubound.cli.predict import model_specs
+    from cpubound.cli.progress import progress_bar
+    from cpubound.model.resolve import file_types_for
+    from cpubound.profile import load_profile
+    from cpubound.report import validation as report
+
+    profile = load_profile(profile_path)
+    specs = [
+        spec
+        for model in models
+        for spec in model_specs(
+            model, (quant or DEFAULT_FILE_TYPES) if file_types_for(model) else None
+        )
+    ]
+    with progress_bar() as progress:
+        validation = api.validate(
+            specs,
+            threads=threads,
+            depths=depth,
+            kv_type=kv_type,
+            flash_attn=flash_attn != "off",
+            seconds=seconds,
+            seed=seed,
+            profile=profile,
+            progress=progress,
+        )
+    print_result(
+        report.validation_document(profile, validation),
+        report.validation_table(validation),
+        style=style,
+        json_path=json_path,
+        force=force,
+        after=report.validation_summary(validation),
+    )

@@ -1,0 +1,171 @@
+"""Predictions as a table, as JSON, and as the lines around the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cpubound.prediction.values import Prediction
+from cpubound.profile import MachineProfile
+from cpubound.report.tables import Table
+from cpubound.units import format_decimal_bytes, format_percent, format_significant
+
+_BASIS = {
+    "engine": "measured through llama.cpp per quant type",
+    "kernel": "cpubound's own kernels; llama.cpp was not measured",
+    "ceiling": "bytes over read bandwidth only; llama.cpp was not measured: an upper bound",
+}
+_BOUND = {
+    "memory": "memory",
+    "kernel": "kernel",
+    "attention": "attention",
+    "overhead": "overheads",
+}
+
+
+def prediction_document(
+    model: str, profile: MachineProfile, predictions: Sequence[Prediction]
+) -> dict[str, Any]:
+    """Return ``cpubound.predictions/1``."""
+    return {
+        "schema": "cpubound.predictions/1",
+        "model": model,
+        "profile": profile_reference(profile),
+        "predictions": [msgspec.to_builtins(p) for p in predictions],
+    }
+
+
+def profile_reference(profile: MachineProfile) -> dict[str, Any]:
+    """Return what identifies a profile in another document."""
+    engine = profile.engine
+    return {
+        "cpu_model": profile.machine.cpu_model,
+        "created": profile.created,
+        "noise": profile.noise.verdict,
+        "engine": None if engine is None else f"{engine.name} {engine.version}",
+    }
+
+
+def prediction_table(predictions: Sequence[Prediction]) -> Table:
+    """Return a row for each file type and a column for each setting."""
+    settings = list(dict.fromkeys(_setting(p) for p in predictions))
+    labels = list(dict.fromkeys((p.model, p.quant_label) for p in predictions))
+    by_place = {((p.model, p.quant_label), _setting(p)): p for p in predictions}
+    several_models = len({p.model for p in predictions}) > 1
+    rows = []
+    for label in labels:
+        mine = [by_place[label, s] for s in settings if (label, s) in by_place]
+        name = f"{label[0]} {label[1]}" if several_models else label[1]
+        cells = [format_interval(by_place.get((label, s))) for s in settings]
+        size = format_decimal_bytes(mine[0].file_bytes)
+        rows.append((name, size, *cells, _limits(mine)))
+    headings = [_heading(s) for s in settings]
+    first = "model" if several_models else "file type"
+    return Table(
+        columns=(first, "size", *headings, "limited by"),
+        rows=tuple(rows),
+        right=frozenset({"size"}),
+    )
+
+
+def prediction_rows(predictions: Sequence[Prediction]) -> Table:
+    """Return one row for each prediction with plain numbers, for CSV."""
+    columns = (
+        "model",
+        "quant_label",
+        "threads",
+        "depth_tokens",
+        "kv_type_k",
+        "kv_type_v",
+        "flash_attn",
+        "tokens_per_s",
+        "low",
+        "high",
+        "fast_tokens_per_s",
+        "ceiling_tokens_per_s",
+        "bound",
+        "basis",
+        "bytes_per_token",
+    )
+    rows = tuple(tuple(_plain(getattr(p, name)) for name in columns) for p in predictions)
+    return Table(columns=columns, rows=rows)
+
+
+def prediction_heading(model: str, profile: MachineProfile) -> str:
+    """Return the line above the table."""
+    machine = profile.machine.cpu_model or profile.machine.architecture
+    return (
+        f"{model} on {machine} (profile of {profile.created[:10]}, {profile.noise.verdict})"
+        "\n  tok/s [90 % interval]"
+    )
+
+
+def prediction_notes(predictions: Sequence[Prediction], validate_model: str) -> str:
+    """Return the lines under the table: basis, assumptions, how to check."""
+    lines = [f"Basis: {_BASIS[b]}." for b in dict.fromkeys(p.basis for p in predictions)]
+    too_big = list(dict.fromkeys(p.quant_label for p in predictions if p.fits_in_memory is False))
+    if too_big:
+        lines.append(f"Does not fit into this machine's memory: {', '.join(too_big)}.")
+    lines += [f"Note: {a}." for a in dict.fromkeys(a for p in predictions for a in p.assumptions)]
+    lines.append(f"Check it:  cpubound validate {validate_model}")
+    return "\n".join(lines)
+
+
+def format_interval(p: Prediction | None) -> str:
+    """Return ``10.4 [10.0, 10.7]``, or a dash."""
+    if p is None:
+        return "–"
+    low, high = format_significant(p.low), format_significant(p.high)
+    return f"{format_significant(p.tokens_per_s)} [{low}, {high}]"
+
+
+def prediction_detail(p: Prediction) -> str:
+    """Return where the time of one token goes, as three lines."""
+    total = p.seconds.total
+    parts = (
+        ("weights", p.seconds.weights),
+        ("attention", p.seconds.attention),
+        ("overhead", p.seconds.overhead),
+    )
+    shares = " · ".join(
+        f"{name} {seconds * 1e3:.3g} ms ({seconds / total * 100:.0f} %)" for name, seconds in parts
+    )
+    gap = p.tokens_per_s / p.ceiling_tokens_per_s - 1
+    return "\n".join(
+        (
+            f"A token takes {total * 1e3:.3g} ms: {shares}",
+            f"It moves {format_decimal_bytes(p.bytes_per_token)}; bytes over bandwidth would be "
+            f"{format_significant(p.ceiling_tokens_per_s)} tok/s, this is {format_percent(gap, 0)}",
+            f"On a quiet machine (fast quartile): {format_significant(p.fast_tokens_per_s)} tok/s",
+        )
+    )
+
+
+def _setting(p: Prediction) -> tuple[int, int, str, str, bool]:
+    return p.threads, p.depth_tokens, p.kv_type_k, p.kv_type_v, p.flash_attn
+
+
+def _heading(setting: tuple[int, int, str, str, bool]) -> str:
+    threads, depth = setting[:2]
+    return f"{threads} thr, {'empty' if depth == 0 else f'at {format_depth(depth)}'}"
+
+
+def format_depth(depth: int) -> str:
+    """Return a depth as people write it: 8192 is ``8k``."""
+    return f"{depth // 1024}k" if depth and depth % 1024 == 0 else str(depth)
+
+
+def _limits(predictions: Sequence[Prediction]) -> str:
+    bounds = {p.threads: _BOUND[p.bound] for p in predictions}
+    names = list(dict.fromkeys(bounds.values()))
+    if len(names) == 1:
+        return names[0]
+    return ", ".join(f"{name} at {threads}" for threads, name in bounds.items())
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,138 @@
+"""The screen that ends a calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cpubound.machine.values import Machine
+from cpubound.prediction.values import Prediction
+from cpubound.profile import EngineCalibration, MachineProfile
+from cpubound.report.tables import Table, indent, render_table
+from cpubound.units import GB, format_binary_bytes, format_rate, format_significant
+
+
+def profile_text(
+    profile: MachineProfile, expected: Sequence[tuple[str, Sequence[Prediction | None]]]
+) -> str:
+    """Return the screen: the machine, what its memory gives, and what that is worth.
+
+    ``expected`` holds a label and its predictions at Q4_K_M and Q8_0 for each model.
+    """
+    lines = [machine_line(profile), *_bandwidth_lines(profile), _noise_line(profile)]
+    if profile.engine is not None:
+        lines.append(_engine_line(profile.engine))
+    if expected:
+        lines += ["", _expected_table(profile, expected)]
+    lines += [f"Warning: {warning}." for warning in profile.warnings]
+    return "\n".join(lines)
+
+
+def machine_line(profile: MachineProfile) -> str:
+    """Return one line that names the machine and the engine."""
+    machine = profile.machine
+    parts = [machine.cpu_model or machine.architecture, _cores(machine)]
+    if machine.usable_memory_bytes:
+        parts.append(format_binary_bytes(machine.usable_memory_bytes))
+    parts.append(machine.operating_system)
+    if profile.engine is not None:
+        parts.append(f"{profile.engine.name} {profile.engine.version}")
+    return " · ".join(parts)
+
+
+def bandwidth_table(profile: MachineProfile) -> Table:
+    """Return every bandwidth measurement, a row each."""
+    rows = tuple(
+        (
+            m.kernel,
+            m.isa,
+            m.page_kind,
+            str(m.threads),
+            f"{m.median_bytes_per_s / GB:.2f}",
+            f"{m.best_bytes_per_s / GB:.2f}",
+            f"{m.spread * 100:.1f}",
+            str(len(m.samples_s)),
+        )
+        for m in profile.bandwidth
+    )
+    columns = ("kernel", "isa", "pages", "threads", "median GB/s", "best GB/s", "± %", "samples")
+    return Table(columns=columns, rows=rows, right=frozenset(columns[3:]))
+
+
+def _cores(machine: Machine) -> str:
+    online = len(machine.online_cpus)
+    cores = machine.physical_cores
+    text = f"{online} CPUs" if cores is None else f"{cores} cores, {online} threads"
+    if machine.effective_cpus < online:
+        text += f", {machine.effective_cpus} usable here"
+    return text
+
+
+def _bandwidth_lines(profile: MachineProfile) -> list[str]:
+    rows = profile.measurements("read", "anon_4k")
+    best = max(rows.values(), key=lambda m: m.median_bytes_per_s)
+    lines = [_labelled("memory read", f"{format_rate(best.median_bytes_per_s)} "
+                       f"{_at_threads(best.threads)}")]
+    point = next((s for s in profile.saturation if s.kernel == "read"), None)
+    if point is not None and point.threads in rows:
+        here = rows[point.threads].median_bytes_per_s
+        share = here / best.median_bytes_per_s * 100
+        lines[0] += f"     saturates at {point.threads} ({format_rate(here)}, {share:.0f} %)"
+    huge = profile.measurements("read", "anon_2m").get(best.threads)
+    if huge is not None:
+        gain = huge.median_bytes_per_s / best.median_bytes_per_s - 1
+        lines.append(
+            _labelled("huge pages", f"{format_rate(huge.median_bytes_per_s)} ({gain * 100:+.0f} %)")
+        )
+    return lines
+
+
+def _at_threads(count: int) -> str:
+    return f"at {count} thread" if count == 1 else f"at {count} threads"
+
+
+def _noise_line(profile: MachineProfile) -> str:
+    noise = profile.noise
+    text = f"{noise.verdict}: ±{noise.spread * 100:.0f} % over {noise.seconds:.0f} s"
+    if noise.verdict != "quiet":
+        text += "; other programs or neighbours use this memory: expect speeds to move as much"
+    return _labelled("noise", text)
+
+
+def _engine_line(engine: EngineCalibration) -> str:
+    if not engine.rates:
+        return _labelled("engine", "no quant type could be measured")
+    threads = max(rate.threads for rate in engine.rates)
+    rates = [r for r in engine.rates if r.threads == threads and r.measured]
+    rates.sort(key=lambda r: -r.bytes_per_s)
+    listed = " · ".join(f"{r.type} {format_significant(r.bytes_per_s / GB, 2)}" for r in rates)
+    return _labelled("engine", f"{listed} GB/s {_at_threads(threads)}")
+
+
+def _expected_table(
+    profile: MachineProfile, expected: Sequence[tuple[str, Sequence[Prediction | None]]]
+) -> str:
+    rows = tuple((label, *(_plus_minus(p) for p in row)) for label, row in expected)
+    heading = "  expected decode, tok/s (empty context, best threads)"
+    table = Table(
+        columns=("", "Q4_K_M", "Q8_0"), rows=rows, right=frozenset({"Q4_K_M", "Q8_0"})
+    )
+    text = f"{heading}\n{indent(render_table(table))}"
+    if profile.engine is None:
+        text += "\n  (upper bounds: llama.cpp was not measured)"
+    return text
+
+
+def _plus_minus(p: Prediction | None) -> str:
+    if p is None:
+        return "–"
+    if p.fits_in_memory is False:
+        return "too big"
+    half = (p.high - p.low) / 2
+    number = format_significant(p.tokens_per_s)
+    if p.basis == "ceiling":
+        return f"< {number}"
+    return f"{number} ± {format_significant(half, 1)}"
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"  {label:<15}{text}"
