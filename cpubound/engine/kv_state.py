@@ -125,12 +125,12 @@ def _read_attention(state: bytes, start: int) -> Iterator[_AttentionCache]:
             if data + 8 > len(state):
                 continue
             transposed, layers = struct.unpack_from("<II", state, data)
-            if transposed > 1 or not 1 <= layers <= 4096:
+            if transposed > 1 or layers > 4096:
                 continue
             keys = _read_rows(state, data + 8, layers, cells)
             if keys is None:
                 continue
-            end_of_keys = _end(keys[-1], cells)
+            end_of_keys = _end(keys[-1], cells) if keys else data + 8
             # Models that keep one compressed row per token (MLA) have no V rows.
             for value_layers in (layers, 0):
                 read = _read_columns if transposed else _read_rows
@@ -233,7 +233,7 @@ def _grow_attention(
         size = record.rows * section.cells * record.unit_bytes
         old = source[record.start : record.start + size]
         shape = (record.rows, section.cells, record.unit_bytes)
-        grown += memoryview(np.take(old.reshape(shape), repeated, axis=1)).cast("B")
+        grown += np.take(old.reshape(shape), repeated, axis=1).tobytes()
     grown += bytes(4 * (section.stream_count - section.stream - 1))
 
 
