@@ -15,7 +15,8 @@ class KernelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    isa: str  # "portable", "avx2", "avx512", "neon"
+    isa: str  # "portable", "avx2", "avx512", "avx512vnni", "neon", "dotprod"
+    variant: str = ""  # what sets it apart from another of the same name and isa
     dtype: str
     read_bytes: float
     write_bytes: float
@@ -28,9 +29,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     kernel: str
     isa: str
+    variant: str = ""
     threads: int
     cpus: tuple[int, ...] | None  # where each thread was pinned; None if it was not
-    page_kind: str  # "anon_4k", "anon_2m", "file"
+    page_kind: str  # as obtained: "anon_4k", "anon_2m", "file"; "anon" if undetermined
     working_set_bytes: int
     bytes_per_pass: int  # read + written as declared, without write-allocate
     flops_per_pass: int = 0
