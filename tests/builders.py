@@ -1,0 +1,175 @@
+"""Small values for tests: a machine, measurements, a profile, a model's traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cpubound.kernels.values import Measurement
+from cpubound.machine.values import Machine
+from cpubound.model.values import AttentionRead, ModelTraffic, WeightRead
+from cpubound.profile import (
+    AttentionRate,
+    EngineCalibration,
+    EngineCost,
+    EngineRate,
+    MachineProfile,
+    SaturationPoint,
+    judge_noise,
+)
+
+GB = 10**9
+
+
+def build_machine(cpus: int = 4, **changes: Any) -> Machine:
+    """A machine of ``cpus`` single-thread cores and 16 GB."""
+    fields: dict[str, Any] = {
+        "cpu_model": "Test CPU",
+        "architecture": "x86_64",
+        "operating_system": "Linux",
+        "logical_cpus": tuple(range(cpus)),
+        "online_cpus": tuple(range(cpus)),
+        "allowed_cpus": tuple(range(cpus)),
+        "physical_cores": cpus,
+        "packages": 1,
+        "threads_per_core": 1,
+        "core_cpus": tuple((cpu,) for cpu in range(cpus)),
+        "quota_cpus": None,
+        "effective_cpus": cpus,
+        "memory_bytes": 16 * GB,
+        "memory_limit_bytes": None,
+        "memory_available_bytes": 12 * GB,
+        "transparent_huge_pages": "madvise",
+    }
+    return Machine(**{**fields, **changes})
+
+
+def build_measurement(threads: int, bytes_per_s: float, **changes: Any) -> Measurement:
+    """Three samples whose median is ``bytes_per_s``."""
+    seconds = 128e6 / bytes_per_s
+    fields: dict[str, Any] = {
+        "kernel": "read",
+        "isa": "avx2",
+        "threads": threads,
+        "cpus": tuple(range(threads)),
+        "page_kind": "anon_4k",
+        "working_set_bytes": 128_000_000,
+        "bytes_per_pass": 128_000_000,
+        "samples_s": (seconds * 0.99, seconds, seconds * 1.01),
+    }
+    return Measurement(**{**fields, **changes})
+
+
+def build_engine(
+    rates: Mapping[str, Mapping[int, float]],
+    *,
+    per_token_s: float = 0.0,
+    per_product_s: float = 0.0,
+    attention: Mapping[tuple[str, str, bool], float] | None = None,
+) -> EngineCalibration:
+    """An engine whose rates (type -> threads -> bytes/s) are given."""
+    counts = sorted({t for by_threads in rates.values() for t in by_threads})
+    return EngineCalibration(
+        name="fake",
+        version="1",
+        build="abc",
+        rates=tuple(
+            EngineRate(type=name, threads=t, bytes_per_s=rate, relative_error=0.01)
+            for name, by_threads in rates.items()
+            for t, rate in by_threads.items()
+        ),
+        costs=tuple(
+            EngineCost(
+                threads=t, seconds_per_token=per_token_s, seconds_per_product=per_product_s
+            )
+            for t in counts
+        ),
+        attention=tuple(
+            AttentionRate(
+                kv_type_k=k.upper(),
+                kv_type_v=v.upper(),
+                flash_attn=flash,
+                head_dim=64,
+                threads=t,
+                bytes_per_s=rate,
+                relative_error=0.05,
+            )
+            for (k, v, flash), rate in (attention or {}).items()
+            for t in counts
+        ),
+    )
+
+
+def build_profile(
+    bandwidth: Mapping[int, float], engine: EngineCalibration | None = None, **changes: Any
+) -> MachineProfile:
+    """A quiet machine with this read bandwidth at each thread count."""
+    fields: dict[str, Any] = {
+        "machine": build_machine(max(bandwidth)),
+        "bandwidth": tuple(build_measurement(t, rate) for t, rate in bandwidth.items()),
+        "saturation": (SaturationPoint(kernel="read", threads=min(bandwidth)),),
+        "noise": judge_noise((0.99, 1.0, 1.01), 10.0),
+        "engine": engine,
+        "created": "2026-11-30T12:00:00+00:00",
+        "cpubound_version": "0.1.0",
+    }
+    return MachineProfile(**{**fields, **changes})
+
+
+def build_traffic(
+    weights: Mapping[str, int],
+    *,
+    products: int = 10,
+    kv_bytes: int = 0,
+    **changes: Any,
+) -> ModelTraffic:
+    """A model that reads so many bytes of each type in ``products`` matrix products."""
+    reads = tuple(
+        WeightRead(
+            role="ffn",
+            kind="matmul",
+            type=name,
+            rows=1,
+            columns=1,
+            count=products // len(weights),
+            n_bytes=n_bytes,
+        )
+        for name, n_bytes in weights.items()
+    )
+    attention = (
+        AttentionRead(
+            kind="full",
+            layers=1,
+            heads=8,
+            kv_heads=2,
+            head_dim_k=64,
+            head_dim_v=64,
+            cells=256,
+            touched_cells=256,
+            k_bytes=kv_bytes // 2,
+            v_bytes=kv_bytes // 2,
+        ),
+    )
+    fields: dict[str, Any] = {
+        "model": "test-model",
+        "architecture": "llama",
+        "quant_label": "Q4_0",
+        "parameters": 10**9,
+        "active_parameters": 10**9,
+        "file_bytes": sum(weights.values()),
+        "depth_tokens": 0,
+        "n_ctx": 256,
+        "batch": 1,
+        "kv_type_k": "f16",
+        "kv_type_v": "f16",
+        "flash_attn": True,
+        "weights": reads,
+        "attention": attention if kv_bytes else (),
+        "kv_write_bytes": 0,
+        "state_read_bytes": 0,
+        "state_write_bytes": 0,
+        "logits": 1000,
+        "layers": 4,
+        "resident_bytes": sum(weights.values()),
+    }
+    return ModelTraffic(**{**fields, **changes})

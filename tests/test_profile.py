@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from builders import GB, build_engine, build_measurement, build_profile
+
+from cpubound.errors import MachineError, ProfileError, UsageError
+from cpubound.profile import (
+    check_writable,
+    default_profile_path,
+    find_saturation,
+    judge_noise,
+    load_profile,
+    profile_document,
+    save_default_profile,
+    save_profile,
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CPUBOUND_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_a_saved_profile_reads_back_as_the_same_value(tmp_path: Path) -> None:
+    profile = build_profile({1: 20 * GB, 2: 30 * GB}, build_engine({"Q4_0": {1: 9e9, 2: 1.7e10}}))
+    save_profile(profile, tmp_path / "p.json")
+    assert load_profile(tmp_path / "p.json") == profile
+
+
+def test_the_document_holds_the_fields_of_the_contract() -> None:
+    document = profile_document(build_profile({1: 20 * GB}))
+    assert document["schema"] == "cpubound.profile/1"
+    row = document["bandwidth"][0]
+    assert set(row) >= {
+        "kernel", "isa", "threads", "cpus", "page_kind", "working_set_bytes", "bytes_per_pass",
+        "samples_s", "best_bytes_per_s", "median_bytes_per_s",
+    }  # fmt: skip
+    assert row["median_bytes_per_s"] == pytest.approx(20 * GB)
+    assert list(document["saturation"]) == [{"kernel": "read", "threads": 1}]
+    assert {"spread", "verdict"} <= set(document["noise"])
+    assert {"machine", "engine", "warnings", "created", "cpubound_version"} <= set(document)
+
+
+def test_the_default_place_keeps_older_profiles(home: Path) -> None:
+    first = build_profile({1: 20 * GB}, created="2026-01-01T00:00:00+00:00")
+    second = build_profile({1: 21 * GB}, created="2026-01-02T00:00:00+00:00")
+    save_default_profile(first)
+    save_default_profile(second)
+    assert load_profile() == second
+    kept = [p for p in home.iterdir() if p.name != "profile.json"]
+    assert len(kept) == 1
+    assert load_profile(kept[0]) == first
+
+
+def test_a_machine_without_a_profile_is_told_to_calibrate(home: Path) -> None:
+    with pytest.raises(ProfileError, match="cpubound calibrate"):
+        load_profile()
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"nowhere\.json"):
+        load_profile(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", "{}", '{"schema": "pyperf/1"}', '{"schema": 7}', "\x00\x01", "GGUF"],
+)
+def test_a_foreign_file_is_no_profile(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(content)
+    with pytest.raises(ProfileError, match="no cpubound profile"):
+        load_profile(path)
+
+
+def test_another_schema_version_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    path.write_text('{"schema": "cpubound.profile/99"}')
+    with pytest.raises(ProfileError, match=r"cpubound\.profile/99"):
+        load_profile(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("samples_s", []),
+        ("samples_s", [0.0]),
+        ("samples_s", [-1.0]),
+        ("threads", 0),
+        ("bytes_per_pass", "many"),
+    ],
+)
+def test_a_damaged_measurement_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    document = profile_document(build_profile({1: 20 * GB}))
+    document["bandwidth"][0][field] = value
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ProfileError, match="damaged"):
+        load_profile(path)
+
+
+def test_an_existing_file_is_not_replaced_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    save_profile(build_profile({1: 20 * GB}), path)
+    with pytest.raises(UsageError, match="--force"):
+        save_profile(build_profile({1: 21 * GB}), path, force=False)
+
+
+def test_a_failed_write_leaves_the_old_profile_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "p.json"
+    old = build_profile({1: 20 * GB})
+    save_profile(old, path)
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(MachineError, match="No space left"):
+        save_profile(build_profile({1: 21 * GB}), path)
+    assert load_profile(path) == old
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_found_before_measuring(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MachineError, match="--out"):
+        check_writable(tmp_path / "file" / "p.json")
+
+
+def test_saturation_is_the_smallest_count_within_three_per_cent() -> None:
+    rates = {1: 20.0, 2: 39.0, 3: 40.0, 4: 40.1}
+    assert find_saturation(build_measurement(t, r * 1e9) for t, r in rates.items()) == 2
+    assert find_saturation([]) is None
+
+
+@pytest.mark.parametrize(
+    ("samples", "verdict"),
+    [((1.0,) * 20, "quiet"), ((0.9, 1.0, 1.1) * 9, "noisy"), ((0.5, 1.0, 1.5) * 9, "very noisy")],
+)
+def test_the_noise_verdict_follows_the_spread(samples: tuple[float, ...], verdict: str) -> None:
+    assert judge_noise(samples, 1.0).verdict == verdict
+
+
+def test_unknown_fields_of_a_newer_minor_version_are_ignored(tmp_path: Path) -> None:
+    document = profile_document(build_profile({1: 20 * GB}))
+    document["something_new"] = 1
+    path = tmp_path / "p.json"
+    path.write_bytes(msgspec.json.encode(document))
+    assert load_profile(path).machine.cpu_model == "Test CPU"
+
+
+def test_the_default_path_follows_the_environment(home: Path) -> None:
+    assert default_profile_path() == home / "profile.json"
