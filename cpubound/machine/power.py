@@ -15,6 +15,7 @@ class Power:
     """Settings and counters; ``throttle_events`` is how often heat slowed a core since boot."""
 
     governor: str | None
+    frequency_driver: str | None
     energy_preference: str | None
     platform_profile: str | None
     boost: bool | None
@@ -26,6 +27,7 @@ def read_power(root: Root, online: CpuSet) -> Power:
     """Read governor, boost, power supply and thermal throttle counters."""
     return Power(
         governor=_read_common(root, online, "cpufreq/scaling_governor"),
+        frequency_driver=_read_common(root, online, "cpufreq/scaling_driver"),
         energy_preference=_read_common(root, online, "cpufreq/energy_performance_preference"),
         platform_profile=root.read_text("/sys/firmware/acpi/platform_profile") or None,
         boost=_read_boost(root),

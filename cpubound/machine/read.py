@@ -82,6 +82,7 @@ def read_linux(root: Root) -> Machine:
         quota_throttled_periods=limits.throttled_periods,
         huge_pages_total=memory.huge_pages_total,
         huge_pages_free=memory.huge_pages_free,
+        frequency_driver=power.frequency_driver,
         energy_preference=power.energy_preference,
         platform_profile=power.platform_profile,
         throttle_events=power.throttle_events,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -43,6 +45,22 @@ class MemoryModule(msgspec.Struct, frozen=True, kw_only=True):
     channel: str | None = None  # where the locator tells
 
 
+def format_cpu_list(cpus: Iterable[int]) -> str:
+    """Write CPU numbers as ``taskset -c`` takes them (``0-3,8``)."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def format_cpu_mask(cpus: Iterable[int]) -> str:
+    """Write CPU numbers as the mask that llama.cpp's ``--cpu-mask`` takes (``0xff``)."""
+    return hex(sum(1 << cpu for cpu in set(cpus)))
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """The machine as the operating system describes it.
 
@@ -82,6 +100,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     quota_throttled_periods: int | None = None  # and those in which the quota ran out
     huge_pages_total: int | None = None  # reserved by the administrator
     huge_pages_free: int | None = None
+    frequency_driver: str | None = None  # "intel_pstate", "amd-pstate-epp", "acpi-cpufreq", …
     energy_preference: str | None = None  # of the CPU: "performance", "balance_power", …
     platform_profile: str | None = None  # of the firmware: "low-power", "balanced", …
     throttle_events: int | None = None  # times that heat slowed a core, since boot
@@ -97,6 +116,23 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
             return None
         last = max(c.level for c in sized)
         return sum((c.size_bytes or 0) * c.instances for c in sized if c.level == last)
+
+    @property
+    def theoretical_bytes_per_s(self) -> float | None:
+        """Bandwidth of the memory modules together, or None if their channels are unknown.
+
+        Modules of one channel share it. Soldered memory (LPDDR) has a channel a device.
+        """
+        lanes: dict[object, float] = {}
+        for index, module in enumerate(self.memory_modules):
+            soldered = (module.type or "").startswith("LPDDR")
+            alone = soldered or len(self.memory_modules) == 1
+            lane = index if alone else module.channel
+            if lane is None or module.transfers_per_s is None or module.width_bits is None:
+                return None
+            rate = module.transfers_per_s * module.width_bits / 8
+            lanes[lane] = max(rate, lanes.get(lane, 0.0))
+        return sum(lanes.values()) or None
 
     @property
     def performance_cpus(self) -> tuple[int, ...]:

@@ -1,0 +1,54 @@
+"""``cpubound doctor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cpubound.cli.options import output_options
+
+
+@click.command(name="doctor")
+@click.option(
+    "--sysroot",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Read /proc and /sys under DIR instead of this machine's.",
+)
+@click.option("--list", "list_rules", is_flag=True, help="List what is looked for, and stop.")
+@output_options
+def command(
+    sysroot: Path | None, list_rules: bool, style: str, json_path: str | None, force: bool
+) -> None:
+    """Show what this machine is, what may be used of it, and what slows it.
+
+    Nothing is measured; calibrate does that.
+    """
+    from cpubound.advise.findings import find_machine_findings, list_rule_summaries
+    from cpubound.cli.output import check_new_file, print_result
+    from cpubound.machine import read_machine
+    from cpubound.report import machine as report
+
+    if json_path not in (None, "-"):
+        check_new_file(Path(str(json_path)), force=force)
+    if list_rules:
+        summaries = list_rule_summaries()
+        print_result(
+            report.rules_document(summaries),
+            report.rules_table(summaries),
+            style=style,
+            json_path=json_path,
+            force=force,
+        )
+        return
+    machine = read_machine(sysroot)
+    findings = find_machine_findings(machine)
+    print_result(
+        report.machine_document(machine, findings),
+        report.machine_table(machine, findings),
+        style=style,
+        json_path=json_path,
+        force=force,
+        text=report.machine_text(machine, findings),
+    )
