@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from builders import GB, build_engine, build_measurement, build_profile, build_traffic
+
+from cpubound.errors import ProfileError, UsageError
+from cpubound.prediction.decode import predict_decode
+
+BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}
+RATES = {"Q4_0": {1: 10.0 * GB, 2: 20.0 * GB}, "Q6_K": {1: 5.0 * GB, 2: 10.0 * GB}}
+
+
+def test_time_is_the_sum_of_bytes_over_rates_and_the_fixed_costs() -> None:
+    profile = build_profile(
+        BANDWIDTH,
+        build_engine(
+            RATES,
+            per_token_s=1e-3,
+            per_product_s=1e-4,
+            attention={("f16", "f16", True): 2.0 * GB},
+        ),
+    )
+    traffic = build_traffic(
+        {"Q4_0": 400_000_000, "Q6_K": 100_000_000}, products=20, kv_bytes=20_000_000
+    )
+    p = predict_decode(profile, traffic, 2)
+    assert p.seconds.weights == pytest.approx(0.4 / 20 + 0.1 / 10)
+    assert p.seconds.attention == pytest.approx(0.02 / 2)
+    assert p.seconds.overhead == pytest.approx(1e-3 + 20 * 1e-4)
+    assert p.tokens_per_s == pytest.approx(1 / p.seconds.total)
+    assert p.basis == "engine"
+    assert p.ceiling_tokens_per_s == pytest.approx(30 / 0.52)
+    assert p.low < p.tokens_per_s < p.high
+
+
+def test_without_an_engine_stage_the_textbook_formula_is_the_basis() -> None:
+    p = predict_decode(build_profile(BANDWIDTH), build_traffic({"Q4_0": 600_000_000}), 2)
+    assert p.basis == "ceiling"
+    assert p.tokens_per_s == pytest.approx(p.ceiling_tokens_per_s) == pytest.approx(50)
+    assert p.low < 0.5 * p.tokens_per_s
+
+
+def test_own_kernels_are_the_basis_where_only_they_were_measured() -> None:
+    profile = build_profile(BANDWIDTH)
+    gemv = build_measurement(2, 15.0 * GB, kernel="gemv_q4_0")
+    profile = type(profile)(
+        **{
+            **{f: getattr(profile, f) for f in profile.__struct_fields__},
+            "bandwidth": (*profile.bandwidth, gemv),
+        }
+    )
+    p = predict_decode(profile, build_traffic({"Q4_0": 600_000_000}), 2)
+    assert p.basis == "kernel"
+    assert p.tokens_per_s == pytest.approx(25)
+    assert p.high / p.low > 1.3
+
+
+def test_a_type_that_was_not_measured_takes_the_time_per_weight_of_its_family() -> None:
+    profile = build_profile(BANDWIDTH, build_engine({"Q4_K": {2: 18.0 * GB}}))
+    p = predict_decode(profile, build_traffic({"Q5_K": 550_000_000}), 2)
+    assert p.tokens_per_s == pytest.approx(1 / (0.55 / (18 * 5.5 / 4.5)))
+    assert any("Q5_K was not measured" in a for a in p.assumptions)
+
+
+def test_a_thread_count_between_two_measured_ones_is_interpolated_and_said() -> None:
+    profile = build_profile(
+        {1: 20.0 * GB, 4: 40.0 * GB}, build_engine({"Q4_0": {1: 10.0 * GB, 4: 40.0 * GB}})
+    )
+    p = predict_decode(profile, build_traffic({"Q4_0": 200_000_000}), 2)
+    assert p.tokens_per_s == pytest.approx(100)
+    assert any("interpolated" in a for a in p.assumptions)
+
+
+def test_more_threads_than_effective_cpus_are_predicted_with_a_word() -> None:
+    p = predict_decode(build_profile(BANDWIDTH), build_traffic({"Q4_0": 10**9}), 8)
+    assert any("effective CPUs" in a for a in p.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("rates", "kv_bytes", "per_token", "bound"),
+    [
+        ({"Q4_0": {2: 29.0 * GB}}, 0, 0.0, "memory"),
+        ({"Q4_0": {2: 10.0 * GB}}, 0, 0.0, "kernel"),
+        ({"Q4_0": {2: 29.0 * GB}}, 10**8, 0.0, "attention"),
+        ({"Q4_0": {2: 29.0 * GB}}, 0, 1.0, "overhead"),
+    ],
+)
+def test_the_largest_part_is_named_as_what_binds(
+    rates: dict[str, dict[int, float]], kv_bytes: int, per_token: float, bound: str
+) -> None:
+    engine = build_engine(
+        rates, per_token_s=per_token, attention={("f16", "f16", True): 1.0 * GB}
+    )
+    traffic = build_traffic({"Q4_0": 10**9}, kv_bytes=kv_bytes)
+    assert predict_decode(build_profile(BANDWIDTH, engine), traffic, 2).bound == bound
+
+
+def test_a_noisy_machine_gets_a_wider_interval() -> None:
+    from cpubound.profile import judge_noise
+
+    traffic = build_traffic({"Q4_0": 10**9})
+    engine = build_engine(RATES)
+    quiet = predict_decode(build_profile(BANDWIDTH, engine), traffic, 2)
+    weather = judge_noise((0.7, 1.0, 1.3) * 5, 10.0)
+    noisy = predict_decode(build_profile(BANDWIDTH, engine, noise=weather), traffic, 2)
+    assert math.log(noisy.high / noisy.low) > 2 * math.log(quiet.high / quiet.low)
+    assert any("noisy" in a for a in noisy.assumptions)
+
+
+def test_a_model_larger_than_the_memory_is_said_not_to_fit() -> None:
+    profile = build_profile(BANDWIDTH)
+    assert predict_decode(profile, build_traffic({"Q4_0": 10**9}), 1).fits_in_memory is True
+    assert predict_decode(profile, build_traffic({"Q4_0": 10**11}), 1).fits_in_memory is False
+
+
+def test_no_threads_and_a_batch_are_refused() -> None:
+    profile = build_profile(BANDWIDTH)
+    with pytest.raises(UsageError, match="threads"):
+        predict_decode(profile, build_traffic({"Q4_0": 1}), 0)
+    with pytest.raises(UsageError, match="batch"):
+        predict_decode(profile, build_traffic({"Q4_0": 1}, batch=2), 1)
+
+
+def test_a_profile_without_bandwidth_is_refused() -> None:
+    profile = build_profile(BANDWIDTH)
+    empty = type(profile)(
+        **{
+            **{f: getattr(profile, f) for f in profile.__struct_fields__},
+            "bandwidth": (build_measurement(1, 1e9, kernel="copy"),),
+        }
+    )
+    with pytest.raises(ProfileError, match="calibrate"):
+        predict_decode(empty, build_traffic({"Q4_0": 1}), 1)
