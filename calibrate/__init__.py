@@ -1,0 +1,1 @@
+"""The laboratory: how the instrument itself is checked against standards."""
