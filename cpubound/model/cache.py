@@ -1,0 +1,146 @@
+"""The KV cache and recurrent state that a decode step reads and writes.
+
+Sizes and paddings are those of llama.cpp, commit 0c1e57098bba: ``src/llama-kv-cache.cpp``
+(``get_n_kv``), ``src/llama-kv-cache-iswa.cpp`` (size of a window's cache) and
+``src/llama-hparams.cpp`` (``n_embd_r``, ``n_embd_s``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cpubound.model import architectures
+from cpubound.model.hyper import HyperParameters
+from cpubound.model.layers import CacheShape, Layer
+from cpubound.model.values import AttentionRead, ModelSpec, QuantType
+
+CELL_PADDING = 256
+DEFAULT_UBATCH = 512
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheSetting:
+    """How the cache is laid out: ``n_ctx`` cells per sequence, padded to 256."""
+
+    depth_tokens: int
+    n_ctx: int
+    type_k: QuantType
+    type_v: QuantType
+    swa_full: bool
+    n_ubatch: int = DEFAULT_UBATCH
+
+    def allocated_cells(self, window: int) -> int:
+        """Return the cells of a cache: fewer behind a window, unless ``swa_full``."""
+        if window == 0 or self.swa_full:
+            return self.n_ctx
+        return min(self.n_ctx, pad_cells(window + self.n_ubatch))
+
+    def graph_cells(self, window: int) -> int:
+        """Return the cells that attention spans once the new token is stored."""
+        return min(self.allocated_cells(window), pad_cells(self.depth_tokens + 1))
+
+    def touched_cells(self, shape: CacheShape) -> int:
+        """Return the cells that are not masked for the new token."""
+        cells = self.depth_tokens + 1
+        if shape.window == 0:
+            return cells
+        if shape.kind == "chunked":
+            return self.depth_tokens % shape.window + 1
+        return min(cells, shape.window)
+
+
+def pad_cells(cells: int) -> int:
+    """Round up to a multiple of 256, and at least to that."""
+    return max(cells + -cells % CELL_PADDING, CELL_PADDING)
+
+
+def attention_reads(
+    layers: Sequence[Layer], setting: CacheSetting
+) -> tuple[AttentionRead, ...]:
+    """Return what attention reads per sequence, layers of one shape together."""
+    counts: dict[CacheShape, int] = {}
+    for layer in layers:
+        for shape in layer.caches:
+            counts[shape] = counts.get(shape, 0) + 1
+    return tuple(
+        _attention_read(shape, count, setting) for shape, count in counts.items()
+    )
+
+
+def _attention_read(shape: CacheShape, layers: int, setting: CacheSetting) -> AttentionRead:
+    cells = setting.graph_cells(shape.window)
+    k_row, v_row = _row_bytes(shape, setting)
+    return AttentionRead(
+        kind=shape.kind,
+        layers=layers,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim_k=shape.head_dim_k,
+        head_dim_v=shape.head_dim_v,
+        cells=cells,
+        touched_cells=min(setting.touched_cells(shape), cells),
+        k_bytes=layers * cells * k_row,
+        v_bytes=layers * cells * v_row,
+    )
+
+
+def _row_bytes(shape: CacheShape, setting: CacheSetting) -> tuple[int, int]:
+    """Return the bytes of one cell of K and of V; of a compressed cache, V is read from K's."""
+    type_v = setting.type_k if shape.kind == "mla" else setting.type_v
+    return (
+        setting.type_k.row_bytes(shape.kv_heads * shape.head_dim_k),
+        type_v.row_bytes(shape.kv_heads * shape.head_dim_v),
+    )
+
+
+def kv_write_bytes(layers: Sequence[Layer], setting: CacheSetting) -> int:
+    """Return the bytes of the cells that one token of one sequence writes."""
+    return sum(
+        sum(_stored_row_bytes(shape, setting))
+        for layer in layers
+        for shape in layer.caches
+        if not shape.shared
+    )
+
+
+def kv_allocated_bytes(layers: Sequence[Layer], setting: CacheSetting) -> int:
+    """Return the size of the caches of one sequence."""
+    return sum(
+        setting.allocated_cells(shape.window) * sum(_stored_row_bytes(shape, setting))
+        for layer in layers
+        for shape in layer.caches
+        if not shape.shared
+    )
+
+
+def _stored_row_bytes(shape: CacheShape, setting: CacheSetting) -> tuple[int, int]:
+    k_row, v_row = _row_bytes(shape, setting)
+    return k_row, 0 if shape.kind == "mla" else v_row
+
+
+def state_bytes(spec: ModelSpec, layers: Sequence[Layer]) -> int:
+    """Return the bytes of the recurrent state of one sequence, all layers together."""
+    recurrent = sum(layer.recurrent for layer in layers)
+    return recurrent * 4 * sum(_state_floats(spec)) if recurrent else 0
+
+
+def _state_floats(spec: ModelSpec) -> tuple[int, int]:
+    """Return the floats that one layer keeps: of convolution or token shift, and of state."""
+    hyper = HyperParameters(spec)
+    width = hyper.integer("embedding_length")
+    taps = hyper.integer("ssm.conv_kernel")
+    if head := hyper.integer("wkv.head_size"):
+        return hyper.integer("token_shift_count", 2) * width, width * head
+    inner, states = hyper.integer("ssm.inner_size"), hyper.integer("ssm.state_size")
+    if kernel := hyper.integer("shortconv.l_cache"):
+        return width * (kernel - 1), inner * states
+    heads = hyper.integer("attention.head_count")
+    if head := hyper.integer("kda.head_dim"):
+        return 3 * (taps - 1 if taps else 3) * heads * head, head * head * heads
+    groups = hyper.integer("ssm.group_count")
+    convolution = max(taps - 1, 0) * (inner + 2 * groups * states)
+    if spec.architecture in architectures.LINEAR_ATTENTION_BY_KEY_LENGTH:
+        head = hyper.integer("attention.key_length") or (width // heads if heads else 0)
+        return convolution, head * head * heads
+    return convolution, inner * states

@@ -1,0 +1,142 @@
+"""Bytes that one decode step of a model reads and writes, from its header alone."""
+
+from __future__ import annotations
+
+from cpubound.errors import UsageError
+from cpubound.model import architectures
+from cpubound.model.cache import (
+    CacheSetting,
+    attention_reads,
+    kv_allocated_bytes,
+    kv_write_bytes,
+    pad_cells,
+    state_bytes,
+)
+from cpubound.model.label import quant_label
+from cpubound.model.layers import read_layers
+from cpubound.model.proven import PROVEN_ARCHITECTURES
+from cpubound.model.quant import quant_type
+from cpubound.model.values import ModelSpec, ModelTraffic, QuantType
+from cpubound.model.weights import weight_traffic
+
+# What llama.cpp accepts for a cache (common/arg.cpp, kv_cache_types).
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+
+
+def compute_traffic(
+    spec: ModelSpec,
+    *,
+    depth_tokens: int = 0,
+    n_ctx: int | None = None,
+    batch: int = 1,
+    kv_type_k: str = "f16",
+    kv_type_v: str = "f16",
+    flash_attn: bool = False,
+    swa_full: bool = False,
+) -> ModelTraffic:
+    """Work out what one decode step reads and writes.
+
+    Each of ``batch`` sequences has ``depth_tokens`` tokens in its cache and decodes one
+    more. ``n_ctx`` is the cells per sequence, rounded up to 256 as llama.cpp does; by
+    default just enough. ``kv_type_k`` and ``kv_type_v`` are ggml types of the cache.
+    ``swa_full`` keeps all cells of sliding-window layers, as llama.cpp's library does
+    unless told otherwise; llama-bench and the command line tools do not.
+
+    Raises ``UsageError`` for a setting that llama.cpp refuses.
+    """
+    n_ctx = _check(depth_tokens, n_ctx, batch)
+    type_k, type_v = _cache_type(kv_type_k), _cache_type(kv_type_v)
+    if type_v.block_size > 1 and not flash_attn:
+        raise UsageError(
+            f"a quantised V cache ({kv_type_v}) works only with flash-attention: "
+            "switch it on or keep V in f16"
+        )
+    setting = CacheSetting(
+        depth_tokens=depth_tokens,
+        n_ctx=n_ctx,
+        type_k=type_k,
+        type_v=type_v,
+        swa_full=swa_full,
+    )
+    layers = read_layers(spec)
+    weights = weight_traffic(spec, layers, batch=batch, n_ctx=n_ctx, flash_attn=flash_attn)
+    state = batch * state_bytes(spec, layers)
+    all_weights = sum(tensor.n_bytes for tensor in spec.tensors)
+    parameters = sum(tensor.elements for tensor in spec.tensors)
+    return ModelTraffic(
+        model=spec.name,
+        architecture=spec.architecture,
+        quant_label=quant_label(spec),
+        parameters=parameters,
+        active_parameters=parameters - weights.inactive_elements,
+        file_bytes=all_weights if spec.file_bytes is None else spec.file_bytes,
+        depth_tokens=depth_tokens,
+        n_ctx=n_ctx,
+        batch=batch,
+        kv_type_k=kv_type_k.lower(),
+        kv_type_v=kv_type_v.lower(),
+        flash_attn=flash_attn,
+        weights=weights.reads,
+        attention=attention_reads(layers, setting),
+        kv_write_bytes=batch * kv_write_bytes(layers, setting),
+        state_read_bytes=state,
+        state_write_bytes=state,
+        logits=_logits(spec),
+        layers=len(layers),
+        resident_bytes=all_weights
+        - sum(weights.unread.values())
+        + batch * kv_allocated_bytes(layers, setting)
+        + state,
+        unread=weights.unread,
+        assumptions=_assumptions(spec, batch),
+    )
+
+
+def _check(depth_tokens: int, n_ctx: int | None, batch: int) -> int:
+    """Return the cells per sequence that llama.cpp would allocate."""
+    if depth_tokens < 0:
+        raise UsageError(f"a depth cannot be negative ({depth_tokens}): give 0 or more tokens")
+    if batch < 1:
+        raise UsageError(f"a batch needs a sequence ({batch}): give 1 or more")
+    if n_ctx is None:
+        return pad_cells(depth_tokens + 1)
+    cells = pad_cells(n_ctx)
+    if n_ctx < 1 or cells < depth_tokens + 1:
+        raise UsageError(
+            f"a context of {n_ctx} does not hold {depth_tokens} tokens and a new one: "
+            f"give at least {depth_tokens + 1}"
+        )
+    return cells
+
+
+def _cache_type(name: str) -> QuantType:
+    if name.lower() not in KV_TYPES:
+        raise UsageError(f"llama.cpp has no cache of type {name}: give one of {', '.join(KV_TYPES)}")
+    return quant_type(name)
+
+
+def _logits(spec: ModelSpec) -> int:
+    """Return the rows of the output matrix: the vocabulary entries computed."""
+    for name in ("output.weight", "token_embd.weight"):
+        for tensor in spec.tensors:
+            if tensor.name == name and len(tensor.shape) > 1:
+                return tensor.shape[1]
+    return spec.vocabulary_size or 0
+
+
+def _assumptions(spec: ModelSpec, batch: int) -> tuple[str, ...]:
+    notes = list(spec.warnings)
+    if spec.architecture not in PROVEN_ARCHITECTURES:
+        notes.append(
+            f"traffic of architecture {spec.architecture} is not yet proven against "
+            "llama.cpp's graph"
+        )
+    if spec.architecture in architectures.WITHOUT_CACHE:
+        notes.append(
+            f"{spec.architecture} keeps no cache: the figures are for a step of one token"
+        )
+    if batch > 1 and any("_exps." in tensor.name for tensor in spec.tensors):
+        notes.append(
+            f"{batch} sequences choose experts independently: the experts read are an average"
+        )
+    return tuple(notes)

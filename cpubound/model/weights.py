@@ -1,0 +1,216 @@
+"""Which weights a decode step reads: each tensor's kind, times and bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cpubound.model import architectures
+from cpubound.model.hyper import HyperParameters, layer_count
+from cpubound.model.layers import Layer, split_block
+from cpubound.model.roles import expert_count, is_expert, kind_of, role_of, why_never_read
+from cpubound.model.values import ModelSpec, Tensor, WeightRead
+
+_DRAFT = "draft (next-token prediction)"
+_LEFT_ASIDE = "left aside by the graph"
+_SHARED_CACHE = "keys and values of layers that share a cache"
+_OTHER_CONTEXT = "rotary factors for another context length"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightTraffic:
+    """The reads of one step, what no step reads (why → bytes), and how many weights act.
+
+    ``inactive_elements`` are those of experts not chosen and of tensors never read.
+    """
+
+    reads: tuple[WeightRead, ...]
+    unread: dict[str, int]
+    inactive_elements: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Step:
+    """What of a step's setting decides how often a tensor is read."""
+
+    spec: ModelSpec
+    hyper: HyperParameters
+    runs: Counter[int]  # block → how often it runs
+    rope_layers: int
+    shared_blocks: frozenset[int]
+    recurrent_only: frozenset[int]
+    expert_blocks: frozenset[int]
+    batch: int
+    n_ctx: int
+    flash_attn: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """A ``WeightRead`` in the making; ``active`` is the part of the tensor that acts."""
+
+    role: str
+    kind: str
+    rows: int
+    count: float
+    bytes_each: float
+    active: float = 1.0
+
+
+def weight_traffic(
+    spec: ModelSpec, layers: Sequence[Layer], *, batch: int, n_ctx: int, flash_attn: bool
+) -> WeightTraffic:
+    """Work out the weights that a decode step of ``batch`` sequences reads.
+
+    ``n_ctx`` (cells of the context) chooses between rotary factors for long and short
+    contexts. The counting is that of llama.cpp's graph: a tensor counts once for every
+    operator that reads it.
+    """
+    step = _step(spec, layers, batch, n_ctx, flash_attn)
+    groups: dict[tuple[str, str, str, int, int], list[float]] = {}
+    unread: dict[str, int] = {}
+    inactive = 0.0
+    for tensor in spec.tensors:
+        block, stem = split_block(tensor.name)
+        reason = _why_unread(step, block, stem)
+        if reason is not None:
+            unread[reason] = unread.get(reason, 0) + tensor.n_bytes
+            inactive += tensor.elements
+            continue
+        read = _read(step, tensor, block, stem)
+        inactive += tensor.elements * (1 - read.active)
+        key = (read.role, read.kind, tensor.type.name, read.rows, tensor.shape[0])
+        total = groups.setdefault(key, [0.0, 0.0])
+        total[0] += read.count
+        total[1] += read.count * read.bytes_each
+    tied = _tied_output(spec)
+    if tied is not None:
+        key = ("output", "matmul", tied.type.name, tied.shape[1], tied.shape[0])
+        groups[key] = [1.0, float(tied.n_bytes)]
+    reads = (
+        WeightRead(
+            role=role,
+            kind=kind,
+            type=type_,
+            rows=rows,
+            columns=columns,
+            count=round(count),
+            n_bytes=round(n_bytes),
+        )
+        for (role, kind, type_, rows, columns), (count, n_bytes) in groups.items()
+    )
+    return WeightTraffic(
+        reads=tuple(sorted(reads, key=lambda read: -read.n_bytes)),
+        unread=dict(sorted(unread.items(), key=lambda item: -item[1])),
+        inactive_elements=round(inactive),
+    )
+
+
+def _step(
+    spec: ModelSpec, layers: Sequence[Layer], batch: int, n_ctx: int, flash_attn: bool
+) -> _Step:
+    with_experts = {
+        block
+        for block, stem in (split_block(tensor.name) for tensor in spec.tensors)
+        if block is not None and is_expert(stem)
+    }
+    return _Step(
+        spec=spec,
+        hyper=HyperParameters(spec),
+        runs=Counter(layer.block for layer in layers),
+        rope_layers=sum(layer.rope for layer in layers),
+        shared_blocks=frozenset(
+            layer.block for layer in layers if layer.caches and layer.caches[0].shared
+        ),
+        recurrent_only=frozenset(
+            layer.block for layer in layers if layer.recurrent and not layer.caches
+        ),
+        expert_blocks=frozenset(with_experts),
+        batch=batch,
+        n_ctx=n_ctx,
+        flash_attn=flash_attn,
+    )
+
+
+def _why_unread(step: _Step, block: int | None, stem: str) -> str | None:
+    if block is not None and block >= layer_count(step.hyper) and block not in step.runs:
+        return _DRAFT
+    never = why_never_read(stem)
+    if never is not None:
+        return never
+    architecture = step.spec.architecture
+    pattern = architectures.LEFT_ASIDE.get(architecture)
+    if pattern is not None and pattern.fullmatch(stem):
+        return _LEFT_ASIDE
+    if block in step.expert_blocks:
+        pattern = architectures.DENSE_FFN_UNREAD_BESIDE_EXPERTS.get(architecture)
+        if pattern is not None and pattern.fullmatch(stem):
+            return _LEFT_ASIDE
+    if block in step.shared_blocks and stem.startswith(("attn_k.", "attn_v.", "attn_k_norm.")):
+        return _SHARED_CACHE
+    if block in step.recurrent_only and stem in ("attn_q.bias", "attn_k.bias", "attn_v.bias"):
+        return _LEFT_ASIDE
+    if (
+        stem.startswith("indexer")
+        and architecture in architectures.INDEXER_NEEDS_FLASH_ATTENTION
+        and not step.flash_attn
+    ):
+        return _LEFT_ASIDE
+    if stem == _unused_rope_factors(step):
+        return _OTHER_CONTEXT
+    return None
+
+
+def _unused_rope_factors(step: _Step) -> str:
+    """Name the table that ``get_rope_factors`` (src/llama-model.cpp) does not choose."""
+    trained = step.hyper.integer("context_length")
+    original = step.hyper.integer("rope.scaling.original_context_length", trained)
+    return f"rope_factors_{'short' if step.n_ctx > original else 'long'}.weight"
+
+
+def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
+    """Return how one tensor is read: as ``WeightRead`` says, not yet rounded."""
+    role, kind = role_of(stem), kind_of(stem, tensor)
+    times = float(step.runs[block]) if block is not None else 1.0
+    rows = tensor.elements // tensor.shape[0]
+    if kind == "rows":
+        row = tensor.type.row_bytes(tensor.shape[0])
+        return _Read(role=role, kind=kind, rows=1, count=times * step.batch, bytes_each=row)
+    if stem.startswith("rope_f"):
+        times = 2.0 * (step.rope_layers if block is None else times)  # queries and keys
+    twice = architectures.READ_TWICE.get(step.spec.architecture)
+    if twice is not None and twice.fullmatch(stem):
+        times *= 2
+    if not is_expert(stem):
+        return _Read(role=role, kind=kind, rows=rows, count=times, bytes_each=tensor.n_bytes)
+    experts = expert_count(stem, tensor, step.hyper.integer("expert_count"))
+    chosen = _chosen_experts(step, block, experts)
+    in_tensor = tensor.shape[-1] if kind == "vector" or len(tensor.shape) > 2 else 1
+    return _Read(
+        role=role,
+        kind=kind,
+        rows=max(rows // in_tensor, 1),
+        count=times * chosen * in_tensor / experts,
+        bytes_each=tensor.n_bytes / in_tensor,
+        active=chosen / experts,
+    )
+
+
+def _chosen_experts(step: _Step, block: int | None, experts: int) -> float:
+    """Return how many experts a step reads: with b sequences, E·(1 − (1 − k/E)^b) on average.
+
+    k of E are chosen for each sequence, independently (random tokens, balanced router).
+    """
+    used = step.hyper.of_layer("expert_used_count", block or 0, experts)
+    share = min(used / experts, 1.0) if used else 1.0
+    return experts * (1 - (1 - share) ** step.batch)
+
+
+def _tied_output(spec: ModelSpec) -> Tensor | None:
+    """Return the token table if it is read in full as the output matrix too."""
+    names = {tensor.name: tensor for tensor in spec.tensors}
+    table = names.get("token_embd.weight")
+    if table is None or "output.weight" in names or len(table.shape) < 2:
+        return None
+    return table
