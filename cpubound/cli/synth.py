@@ -1,0 +1,42 @@
+"""``cpubound synth``."""
+
+from __future__ import annotations
+
+import click
+
+DEFAULT_FILE_TYPE = "Q4_K_M"
+
+
+@click.command(name="synth")
+@click.argument("model", metavar="MODEL[:FILETYPE]")
+@click.option(
+    "--output", "-o", "path", metavar="FILE", required=True, help="The GGUF file to write."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random weights.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def command(model: str, path: str, seed: int, force: bool) -> None:
+    """Write a GGUF of a catalogue model's shape with random weights.
+
+    llama.cpp loads and decodes it as fast as the real model at that file type (Q4_K_M where
+    none is given); what it says has no meaning. `cpubound synth llama-3.2-1b:Q8_0 -o x.gguf`
+    """
+    from pathlib import Path
+
+    from cpubound.cli.output import check_new_file
+    from cpubound.cli.progress import progress_bar
+    from cpubound.engine.synth import write_model
+    from cpubound.model.catalog import catalog_model
+    from cpubound.units import format_decimal_bytes
+
+    target = Path(path)
+    check_new_file(target, force=force)
+    name, _, file_type = model.partition(":")
+    spec = catalog_model(name, file_type or DEFAULT_FILE_TYPE)
+    with progress_bar() as show:
+        write_model(
+            spec,
+            target,
+            seed=seed,
+            progress=lambda written, total: show(f"writing {spec.name}", written / total),
+        )
+    click.echo(f"{target}: {spec.name}, {format_decimal_bytes(target.stat().st_size)}")
