@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from cpubound.machine.files import MAX_CPUS, Root
 
-_S390_LINE = re.compile(r"processor (\d+)")
-_SPARC_LINE = re.compile(r"CPU(\d+)")
+_S390_LINE = re.compile(r"processor ([0-9]+)")
+_SPARC_LINE = re.compile(r"CPU([0-9]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

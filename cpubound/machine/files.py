@@ -14,9 +14,9 @@ CpuSet = frozenset[int]
 # Linux kernels are built for at most 8,192 CPUs; a larger number is a damaged file.
 MAX_CPUS = 65_536
 _MAX_FILE_BYTES = 8 * 2**20
-_RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
-_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|\d{1,20})")
-_SIZE = re.compile(r"(\d{1,15})\s*([KMGTkmgt]?)(?:i?[Bb])?")
+_RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
+_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})")
+_SIZE = re.compile(r"([0-9]{1,15})\s*([KMGTkmgt]?)(?:i?[Bb])?")
 _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -50,7 +50,7 @@ def parse_cpu_mask(text: str) -> CpuSet | None:
     Returns None for garbage and for a mask longer than any kernel's.
     """
     words = text.strip().removeprefix("0x").split(",")
-    if any(not re.fullmatch(r"[0-9a-fA-F]{1,16}", word) for word in words):
+    if any(not re.fullmatch(r"[0-9a-fA-F]+", word) for word in words):
         return None
     # Groups after the first are padded, so joining them keeps their places.
     digits = "".join(words).lstrip("0")

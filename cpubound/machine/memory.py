@@ -42,7 +42,7 @@ def read_memory(root: Root, architecture: str) -> Memory:
 def read_node_memory(root: Root, node: int) -> int | None:
     """Read the memory of one NUMA node (its meminfo lines begin with ``Node N``)."""
     text = root.read_text(f"/sys/devices/system/node/node{node}/meminfo") or ""
-    match = re.search(r"MemTotal:\s*(\d{1,15}\s*[kKMG]?B?)", text)
+    match = re.search(r"MemTotal:\s*([0-9]{1,15}\s*[kKMG]?B?)", text)
     return parse_size(match[1]) if match else None
 
 
@@ -62,7 +62,7 @@ def read_steal_fraction(root: Root) -> float | None:
 def read_load_average(root: Root) -> float | None:
     """Read the mean number of runnable threads over the last minute."""
     words = (root.read_text("/proc/loadavg") or "").split()
-    if not words or not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", words[0]):
+    if not words or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", words[0]):
         return None
     return float(words[0])
 
