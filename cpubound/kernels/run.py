@@ -20,8 +20,9 @@ from cpubound.kernels.values import KernelSpec, Measurement
 MIN_SAMPLE_S = 1e-3
 DEFAULT_SAMPLE_S = 1e-2
 DEFAULT_COLUMNS = 4096
-# Rounds of the comparison that finds the fastest of several ways to run a kernel.
-_CONTEST_ROUNDS = 4
+# The comparison that finds the fastest of several ways to run a kernel.
+_CONTEST_ROUNDS = 8
+_CONTEST_TURN_S = 2e-3
 # Arrays begin at different offsets in their pages: equal ones would fall into the same
 # cache sets and make loads wait for unrelated stores ("4 KiB aliasing").
 _STAGGER_BYTES = 1088
@@ -178,30 +179,29 @@ class KernelBench:
         self._operands = load_native().Operands(row.index, arrays, self._units, self._columns)
 
     def _choose(self, rows: Sequence[TableRow]) -> None:
-        """Find how many passes fill a sample, and keep the fastest of several rows.
+        """Keep the fastest of several rows, and find how many passes fill a sample.
 
-        Turns are interleaved, so that a change of the machine's speed meets all alike.
+        Turns are short and interleaved, and the best one counts: noise only slows.
         """
-        passes = {}
-        times: dict[int, list[float]] = {row.index: [] for row in rows}
-        for row in rows:
-            self._use(row)
-            self._run(1)
-            passes[row.index] = self._fill_sample()
-        for _ in range(_CONTEST_ROUNDS if len(rows) > 1 else 0):
-            for row in rows:
-                self._use(row)
-                self._passes = passes[row.index]
-                times[row.index].append(self.sample())
-        best = min(rows, key=lambda row: min(times[row.index], default=0.0))
-        self._use(best)
-        self._passes = passes[best.index]
+        if len(rows) > 1:
+            passes = {row.index: self._passes_for(_CONTEST_TURN_S, row) for row in rows}
+            best_s = {row.index: math.inf for row in rows}
+            for _ in range(_CONTEST_ROUNDS):
+                for row in rows:
+                    self._use(row)
+                    turn_s = self._run(passes[row.index]) / passes[row.index]
+                    best_s[row.index] = min(best_s[row.index], turn_s)
+            rows = [min(rows, key=lambda row: best_s[row.index])]
+        self._passes = self._passes_for(self.min_sample_s, rows[0])
 
-    def _fill_sample(self) -> int:
+    def _passes_for(self, seconds: float, row: TableRow) -> int:
+        """Use a row from now on, warm it up, and find how many passes take ``seconds``."""
+        self._use(row)
+        self._run(1)
         passes = 1
         elapsed_s = self._run(passes)
-        while elapsed_s < self.min_sample_s:
-            passes = _more_passes(passes, elapsed_s, self.min_sample_s)
+        while elapsed_s < seconds:
+            passes = _more_passes(passes, elapsed_s, seconds)
             elapsed_s = self._run(passes)
         return passes
 
