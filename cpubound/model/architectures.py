@@ -138,3 +138,6 @@ READ_TWICE: dict[str, re.Pattern[str]] = {
     "falcon-h1": re.compile(r"attn_norm\.weight"),
     "kimi-k3": re.compile(r"(?:attn|ffn|output)_res_score\.weight"),
 }
+
+# Position tables of a compressor: looked up by row in one architecture, added whole in others.
+COMPRESSOR_TABLE_BY_ROW = frozenset({"deepseek4"})

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cpubound.model import architectures
+from cpubound.model.cache_shapes import CacheShape
 from cpubound.model.hyper import HyperParameters
-from cpubound.model.layers import CacheShape, Layer
+from cpubound.model.layers import Layer, split_block
 from cpubound.model.values import AttentionRead, ModelSpec, QuantType
 
 CELL_PADDING = 256
@@ -30,24 +31,30 @@ class CacheSetting:
     swa_full: bool
     n_ubatch: int = DEFAULT_UBATCH
 
-    def allocated_cells(self, window: int) -> int:
+    def allocated_cells(self, shape: CacheShape) -> int:
         """Return the cells of a cache: fewer behind a window, unless ``swa_full``."""
-        if window == 0 or self.swa_full:
+        if shape.kind != "indexer" and shape.pool > 1:
+            return pad_cells(-(-self.n_ctx // shape.pool))
+        if shape.window == 0 or self.swa_full:
             return self.n_ctx
-        return min(self.n_ctx, pad_cells(window + self.n_ubatch))
+        return min(self.n_ctx, pad_cells(shape.window + self.n_ubatch))
 
-    def graph_cells(self, window: int) -> int:
+    def graph_cells(self, shape: CacheShape) -> int:
         """Return the cells that attention spans once the new token is stored."""
-        return min(self.allocated_cells(window), pad_cells(self.depth_tokens + 1))
+        tokens = self.depth_tokens + 1
+        if shape.tail_cells:
+            return pad_cells(tokens) // shape.pool + shape.tail_cells
+        cells = min(self.allocated_cells(shape), pad_cells(-(-tokens // shape.pool)))
+        return cells if shape.limit is None else min(cells, shape.limit)
 
     def touched_cells(self, shape: CacheShape) -> int:
         """Return the cells that are not masked for the new token."""
-        cells = self.depth_tokens + 1
-        if shape.window == 0:
-            return cells
+        tokens = self.depth_tokens + 1
         if shape.kind == "chunked":
-            return self.depth_tokens % shape.window + 1
-        return min(cells, shape.window)
+            tokens = self.depth_tokens % shape.window + 1
+        elif shape.window:
+            tokens = min(tokens, shape.window)
+        return min(-(-tokens // shape.pool) + shape.tail_cells, self.graph_cells(shape))
 
 
 def pad_cells(cells: int) -> int:
@@ -55,21 +62,17 @@ def pad_cells(cells: int) -> int:
     return max(cells + -cells % CELL_PADDING, CELL_PADDING)
 
 
-def attention_reads(
-    layers: Sequence[Layer], setting: CacheSetting
-) -> tuple[AttentionRead, ...]:
+def attention_reads(layers: Sequence[Layer], setting: CacheSetting) -> tuple[AttentionRead, ...]:
     """Return what attention reads per sequence, layers of one shape together."""
     counts: dict[CacheShape, int] = {}
     for layer in layers:
         for shape in layer.caches:
             counts[shape] = counts.get(shape, 0) + 1
-    return tuple(
-        _attention_read(shape, count, setting) for shape, count in counts.items()
-    )
+    return tuple(_attention_read(shape, count, setting) for shape, count in counts.items())
 
 
 def _attention_read(shape: CacheShape, layers: int, setting: CacheSetting) -> AttentionRead:
-    cells = setting.graph_cells(shape.window)
+    cells = setting.graph_cells(shape)
     k_row, v_row = _row_bytes(shape, setting)
     return AttentionRead(
         kind=shape.kind,
@@ -79,7 +82,7 @@ def _attention_read(shape: CacheShape, layers: int, setting: CacheSetting) -> At
         head_dim_k=shape.head_dim_k,
         head_dim_v=shape.head_dim_v,
         cells=cells,
-        touched_cells=min(setting.touched_cells(shape), cells),
+        touched_cells=setting.touched_cells(shape),
         k_bytes=layers * cells * k_row,
         v_bytes=layers * cells * v_row,
     )
@@ -97,7 +100,7 @@ def _row_bytes(shape: CacheShape, setting: CacheSetting) -> tuple[int, int]:
 def kv_write_bytes(layers: Sequence[Layer], setting: CacheSetting) -> int:
     """Return the bytes of the cells that one token of one sequence writes."""
     return sum(
-        sum(_stored_row_bytes(shape, setting))
+        shape.write_cells * sum(_stored_row_bytes(shape, setting))
         for layer in layers
         for shape in layer.caches
         if not shape.shared
@@ -107,7 +110,7 @@ def kv_write_bytes(layers: Sequence[Layer], setting: CacheSetting) -> int:
 def kv_allocated_bytes(layers: Sequence[Layer], setting: CacheSetting) -> int:
     """Return the size of the caches of one sequence."""
     return sum(
-        setting.allocated_cells(shape.window) * sum(_stored_row_bytes(shape, setting))
+        setting.allocated_cells(shape) * sum(_stored_row_bytes(shape, setting))
         for layer in layers
         for shape in layer.caches
         if not shape.shared
@@ -119,10 +122,15 @@ def _stored_row_bytes(shape: CacheShape, setting: CacheSetting) -> tuple[int, in
     return k_row, 0 if shape.kind == "mla" else v_row
 
 
-def state_bytes(spec: ModelSpec, layers: Sequence[Layer]) -> int:
-    """Return the bytes of the recurrent state of one sequence, all layers together."""
-    recurrent = sum(layer.recurrent for layer in layers)
-    return recurrent * 4 * sum(_state_floats(spec)) if recurrent else 0
+def state_bytes(spec: ModelSpec, layers: Sequence[Layer]) -> tuple[int, int]:
+    """Return the bytes of recurrent state that one sequence's token reads and writes.
+
+    A step replaces the state of a recurrence, and adds a row to that of a compressor.
+    """
+    whole = 4 * sum(layer.recurrent for layer in layers) * sum(_state_floats(spec))
+    whole += 4 * _ple_history_floats(spec)
+    read, written = _compressor_floats(spec)
+    return whole + 4 * read, whole + 4 * written
 
 
 def _state_floats(spec: ModelSpec) -> tuple[int, int]:
@@ -144,3 +152,35 @@ def _state_floats(spec: ModelSpec) -> tuple[int, int]:
         head = hyper.integer("attention.key_length") or (width // heads if heads else 0)
         return convolution, head * head * heads
     return convolution, inner * states
+
+
+def _ple_history_floats(spec: ModelSpec) -> int:
+    """Return the floats of the n-gram convolutions' history (``ple_conv_state``)."""
+    hyper = HyperParameters(spec)
+    layers = sum(split_block(tensor.name)[1] == "ple_conv1d.weight" for tensor in spec.tensors)
+    streams = hyper.integer("hyper_connection.count") * hyper.integer("embedding_length")
+    taps = max(hyper.integer("ple.conv_kernel") - 1, 0)
+    return layers * taps * hyper.integer("ple.ngram_size") * streams
+
+
+def _compressor_floats(spec: ModelSpec) -> tuple[int, int]:
+    """Return the floats that compressors of earlier cells read and write (deepseek4.cpp).
+
+    A compressor keeps keys and scores of the tokens since the last compressed cell; one
+    twice as wide as what it makes keeps two such spans.
+    """
+    hyper = HyperParameters(spec)
+    made = {
+        "attn_compressor_kv.weight": hyper.integer("attention.key_length"),
+        "indexer_compressor_kv.weight": hyper.integer("attention.indexer.key_length"),
+    }
+    read = written = 0
+    for tensor in spec.tensors:
+        block, stem = split_block(tensor.name)
+        if block is None or not made.get(stem):
+            continue
+        width = tensor.shape[-1]
+        ratio = hyper.of_layer("attention.compress_ratios", block)
+        read += 2 * width * ratio * (width // made[stem])
+        written += 2 * width
+    return read, written

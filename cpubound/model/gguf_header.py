@@ -171,7 +171,7 @@ class _Cursor:
     def _refill(self, length: int) -> int:
         """Have ``length`` bytes from the position on in the window; return where."""
         at = self.position - self._start
-        if 0 <= at and at + length <= len(self._window):
+        if at >= 0 and at + length <= len(self._window):
             return at
         if length > self.remaining:
             raise self.fail(

@@ -10,29 +10,12 @@ import re
 from dataclasses import dataclass
 
 from cpubound.model import architectures
+from cpubound.model.cache_shapes import CacheShape, cache_shapes, has_attention
 from cpubound.model.hyper import HyperParameters, layer_count
 from cpubound.model.values import ModelSpec
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
-_ATTENTION = re.compile(r"attn_(?:q|k|v|qkv|kv|q_a|kv_a_mqa)\.weight")
 _RECURRENT = re.compile(r"(?:ssm_|time_mix_|shortconv\.)")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CacheShape:
-    """The cache that one layer reads: ``window`` is 0 for all of the context.
-
-    ``kind`` as in ``AttentionRead``; ``shared`` is a layer that reads what an earlier
-    layer wrote. ``head_dim_v`` of a compressed (MLA) cache is a part of the same cells.
-    """
-
-    kind: str
-    heads: int
-    kv_heads: int
-    head_dim_k: int
-    head_dim_v: int
-    window: int = 0
-    shared: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +34,11 @@ def split_block(name: str) -> tuple[int | None, str]:
     return (int(match[1]), match[2]) if match else (None, name)
 
 
-def read_layers(spec: ModelSpec) -> tuple[Layer, ...]:
+def read_layers(spec: ModelSpec, *, flash_attn: bool = False) -> tuple[Layer, ...]:
     """Return the layers of a decode step in the order in which they run.
 
-    A block that runs several times (looped models) stands here each time.
+    A block that runs several times (looped models) stands here each time. Block-sparse
+    attention runs only with ``flash_attn``.
     """
     hyper = HyperParameters(spec)
     stems = _stems_by_block(spec)
@@ -64,19 +48,26 @@ def read_layers(spec: ModelSpec) -> tuple[Layer, ...]:
     for slot, block in enumerate(_block_order(spec, hyper)):
         is_recurrent = block in recurrent
         window = windows.get(block, 0)
+        names = stems.get(block, frozenset())
         caches: tuple[CacheShape, ...] = ()
         if spec.architecture not in architectures.WITHOUT_CACHE and (
             not is_recurrent or spec.architecture in architectures.ATTENTION_BESIDE_RECURRENCE
         ):
-            caches = _caches(spec, hyper, stems.get(block, frozenset()), block, window, slot)
+            caches = cache_shapes(
+                spec,
+                hyper,
+                names,
+                block=block,
+                window=window,
+                shared=slot >= _first_shared(spec, hyper),
+                flash_attn=flash_attn,
+            )
         layers.append(
             Layer(
                 block=block,
                 caches=caches,
                 recurrent=is_recurrent,
-                rope=_has_attention(stems.get(block, frozenset()))
-                and not is_recurrent
-                and _has_rope(spec, slot, window),
+                rope=has_attention(names) and not is_recurrent and _has_rope(spec, slot, window),
             )
         )
     return tuple(layers)
@@ -105,10 +96,6 @@ def _block_order(spec: ModelSpec, hyper: HyperParameters) -> list[int]:
         l_cycles = min(hyper.integer("hrm.l_cycles", 1), 512)
         return (low * l_cycles + high) * h_cycles
     return list(range(min(count, 4096)))
-
-
-def _has_attention(stems: frozenset[str]) -> bool:
-    return any(_ATTENTION.fullmatch(stem) for stem in stems)
 
 
 def _recurrent_blocks(
@@ -152,60 +139,6 @@ def _has_rope(spec: ModelSpec, slot: int, window: int) -> bool:
     if every is not None:
         return (slot + 1) % every != 0
     return window > 0 or spec.architecture not in architectures.ROPE_IN_WINDOW_ONLY
-
-
-def _caches(
-    spec: ModelSpec,
-    hyper: HyperParameters,
-    stems: frozenset[str],
-    block: int,
-    window: int,
-    slot: int,
-) -> tuple[CacheShape, ...]:
-    heads = hyper.of_layer("attention.head_count", block)
-    kv_heads = hyper.of_layer("attention.head_count_kv", block, heads)
-    if not _has_attention(stems) or (kv_heads == 0 and not _is_compressed(stems)):
-        return ()
-    head_dim_k, head_dim_v = _head_dims(hyper, window)
-    rule = architectures.WINDOW_RULES.get(spec.architecture)
-    kind = "full" if not window else "chunked" if rule is not None and rule.chunked else "window"
-    if _is_compressed(stems):
-        kind, kv_heads = "mla", 1
-    attention = CacheShape(
-        kind=kind,
-        heads=heads or hyper.integer("attention.head_count"),
-        kv_heads=kv_heads,
-        head_dim_k=head_dim_k,
-        head_dim_v=head_dim_v,
-        window=window,
-        shared=slot >= _first_shared(spec, hyper),
-    )
-    if "indexer.attn_k.weight" not in stems:
-        return (attention,)
-    indexer = CacheShape(
-        kind="indexer",
-        heads=hyper.integer("attention.indexer.head_count"),
-        kv_heads=1,
-        head_dim_k=hyper.integer("attention.indexer.key_length"),
-        head_dim_v=0,
-    )
-    return (attention, indexer)
-
-
-def _is_compressed(stems: frozenset[str]) -> bool:
-    """Tell whether K and V are kept as one latent (MLA with absorbed projections)."""
-    return "attn_k_b.weight" in stems and "attn_v_b.weight" in stems
-
-
-def _head_dims(hyper: HyperParameters, window: int) -> tuple[int, int]:
-    heads = hyper.integer("attention.head_count")
-    plain = hyper.integer("embedding_length") // heads if heads else 0
-    key = hyper.integer("attention.key_length") or plain
-    value = hyper.integer("attention.value_length") or plain
-    if window:
-        key = hyper.integer("attention.key_length_swa") or key
-        value = hyper.integer("attention.value_length_swa") or value
-    return key, value
 
 
 def _first_shared(spec: ModelSpec, hyper: HyperParameters) -> int:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
+from cpubound.model import architectures
 from cpubound.model.values import Tensor
 
 # Looked up by row (GET_ROWS): one row per token, whatever their height.
 _TABLES = re.compile(
-    r"(?:token_embd|per_layer_token_embd|position_embd|token_types"
-    r"|(?:attn|indexer)_compressor_ape|ffn_gate_tid2eid)\.weight"
+    r"(?:token_embd|per_layer_token_embd|position_embd|token_types|ffn_gate_tid2eid)\.weight"
 )
 _EXPERTS = re.compile(r"ffn_\w+_(?:ch)?exps\.(?:weight|bias)")
+_COMPRESSOR_TABLE = re.compile(r"(?:attn|indexer)_compressor_ape\.weight")
 # One tensor per expert, as files of 2023 have it.
 _SINGLE_EXPERT = re.compile(r"ffn_(?:gate|up|down)\.\d+\.weight")
 
@@ -51,10 +52,13 @@ def role_of(stem: str) -> str:
     return "other"
 
 
-def kind_of(stem: str, tensor: Tensor) -> str:
+def kind_of(architecture: str, stem: str, tensor: Tensor) -> str:
     """Return by which operators a tensor is read, as in ``WeightRead``."""
     if _TABLES.fullmatch(stem):
         return "rows"
+    if _COMPRESSOR_TABLE.fullmatch(stem):
+        by_row = architecture in architectures.COMPRESSOR_TABLE_BY_ROW
+        return "rows" if by_row else "vector"
     if _EXPERTS.fullmatch(stem):
         return "experts" if len(tensor.shape) > 2 else "vector"
     if _SINGLE_EXPERT.fullmatch(stem):

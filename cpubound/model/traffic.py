@@ -58,9 +58,9 @@ def compute_traffic(
         type_v=type_v,
         swa_full=swa_full,
     )
-    layers = read_layers(spec)
+    layers = read_layers(spec, flash_attn=flash_attn)
     weights = weight_traffic(spec, layers, batch=batch, n_ctx=n_ctx, flash_attn=flash_attn)
-    state = batch * state_bytes(spec, layers)
+    state_read, state_written = state_bytes(spec, layers)
     all_weights = sum(tensor.n_bytes for tensor in spec.tensors)
     parameters = sum(tensor.elements for tensor in spec.tensors)
     return ModelTraffic(
@@ -79,14 +79,13 @@ def compute_traffic(
         weights=weights.reads,
         attention=attention_reads(layers, setting),
         kv_write_bytes=batch * kv_write_bytes(layers, setting),
-        state_read_bytes=state,
-        state_write_bytes=state,
+        state_read_bytes=batch * state_read,
+        state_write_bytes=batch * state_written,
         logits=_logits(spec),
         layers=len(layers),
         resident_bytes=all_weights
         - sum(weights.unread.values())
-        + batch * kv_allocated_bytes(layers, setting)
-        + state,
+        + batch * (kv_allocated_bytes(layers, setting) + state_read),
         unread=weights.unread,
         assumptions=_assumptions(spec, batch),
     )
@@ -111,7 +110,9 @@ def _check(depth_tokens: int, n_ctx: int | None, batch: int) -> int:
 
 def _cache_type(name: str) -> QuantType:
     if name.lower() not in KV_TYPES:
-        raise UsageError(f"llama.cpp has no cache of type {name}: give one of {', '.join(KV_TYPES)}")
+        raise UsageError(
+            f"llama.cpp has no cache of type {name}: give one of {', '.join(KV_TYPES)}"
+        )
     return quant_type(name)
 
 
@@ -132,9 +133,7 @@ def _assumptions(spec: ModelSpec, batch: int) -> tuple[str, ...]:
             "llama.cpp's graph"
         )
     if spec.architecture in architectures.WITHOUT_CACHE:
-        notes.append(
-            f"{spec.architecture} keeps no cache: the figures are for a step of one token"
-        )
+        notes.append(f"{spec.architecture} keeps no cache: the figures are for a step of one token")
     if batch > 1 and any("_exps." in tensor.name for tensor in spec.tensors):
         notes.append(
             f"{batch} sequences choose experts independently: the experts read are an average"

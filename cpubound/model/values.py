@@ -95,7 +95,7 @@ class AttentionRead:
     ``touched_cells`` those that are not masked: what flash-attention reads.
     """
 
-    kind: str  # "full", "window", "chunked", "mla"
+    kind: str  # "full", "window", "chunked", "mla", "indexer", "compressed"
     layers: int
     heads: int
     kv_heads: int

@@ -171,12 +171,13 @@ def _unused_rope_factors(step: _Step) -> str:
 
 def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
     """Return how one tensor is read: as ``WeightRead`` says, not yet rounded."""
-    role, kind = role_of(stem), kind_of(stem, tensor)
+    role, kind = role_of(stem), kind_of(step.spec.architecture, stem, tensor)
     times = float(step.runs[block]) if block is not None else 1.0
     rows = tensor.elements // tensor.shape[0]
     if kind == "rows":
         row = tensor.type.row_bytes(tensor.shape[0])
-        return _Read(role=role, kind=kind, rows=1, count=times * step.batch, bytes_each=row)
+        times *= step.batch * _rows_per_token(step, stem)
+        return _Read(role=role, kind=kind, rows=1, count=times, bytes_each=row)
     if stem.startswith("rope_f"):
         times = 2.0 * (step.rope_layers if block is None else times)  # queries and keys
     twice = architectures.READ_TWICE.get(step.spec.architecture)
@@ -195,6 +196,14 @@ def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
         bytes_each=tensor.n_bytes / in_tensor,
         active=chosen / experts,
     )
+
+
+def _rows_per_token(step: _Step, stem: str) -> int:
+    """Return the rows of a table that one token looks up: of n-grams, one for each head."""
+    heads = step.hyper.integer("ple.heads_per_ngram")
+    if heads and stem.startswith("per_layer_token_embd"):
+        return heads * max(step.hyper.integer("ple.ngram_size") - 1, 1)
+    return 1
 
 
 def _chosen_experts(step: _Step, block: int | None, experts: int) -> float:
