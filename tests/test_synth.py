@@ -182,7 +182,10 @@ def runner():
 class TestWithEngine:
     @pytest.mark.parametrize(
         "name",
-        "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 IQ2_XXS TQ1_0".split(),
+        [
+            *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+            *("IQ4_NL", "IQ4_XS", "MXFP4", "IQ2_XXS", "TQ1_0"),
+        ],
     )
     def test_blocks_are_what_the_gguf_package_reads_as_random_weights(
         self, runner: LlamaCppRunner, name: str

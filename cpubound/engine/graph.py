@@ -113,16 +113,16 @@ class GraphCounter:
     def _bytes_read(self, operator: str, index: int, source: Any, sources: list[Any]) -> int:
         whole = self._n_bytes(source.type, _elements(source))
         if operator == "MUL_MAT_ID" and index == 0:
-            experts = source.extents[2]
+            experts = int(source.extents[2])
             return whole // experts * min(experts, _elements(sources[2]))
         if operator == "ADD_ID" and index == 1:
-            rows = source.extents[1]
+            rows = int(source.extents[1])
             return whole // rows * min(rows, _elements(sources[2]))
         if operator == "GET_ROWS" and index == 0:
             return self._n_bytes(source.type, source.extents[0] * _elements(sources[1]))
         if operator == "SSM_SCAN" and index == 0:
             # One state per sequence, named by the ids.
-            return whole // source.extents[3] * _elements(sources[6])
+            return whole // int(source.extents[3]) * _elements(sources[6])
         return whole
 
     def _bytes_written(self, operator: str, node: Any, sources: list[Any]) -> int:
@@ -142,5 +142,5 @@ def _root(tensor: Any) -> Any:
 def _elements(tensor: Any) -> int:
     count = 1
     for extent in tensor.extents:
-        count *= extent
+        count *= int(extent)
     return count

@@ -15,7 +15,7 @@ from cpubound.errors import EngineCrashed, EngineUnavailable, UsageError
 from cpubound.model.quant import quant_type
 from cpubound.model.values import QuantType
 
-# As llama-bench: tools/llama-bench/llama-bench.cpp, ggml_type_from_name (0c1e57098bba).
+# common/arg.cpp, kv_cache_types (llama.cpp 0c1e57098bba).
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
 _UNQUANTIZED = ("f32", "f16", "bf16")
 

@@ -171,8 +171,7 @@ class Session:
         try:
             llama.llama_set_n_threads(context.pointer, settings.threads, settings.threads)
             randomness = random.Random(0)
-            if settings.depth_tokens:
-                self._set_depth(model, context, settings.depth_tokens, randomness, True)
+            self._set_depth(model, context, settings.depth_tokens, randomness, False)
             counter.start()
             self._decode_steps(model, context, settings.depth_tokens, 1, randomness)
             return counter.result()

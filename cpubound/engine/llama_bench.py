@@ -1,0 +1,253 @@
+"""Run any llama-bench binary: the build that the user really runs, with nothing to compile."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from cpubound.engine.inprocess import check_settings
+from cpubound.engine.values import EngineIdentity, Observation, RunSettings
+from cpubound.errors import (
+    EngineCrashed,
+    EngineUnavailable,
+    MachineError,
+    ModelFileError,
+    UsageError,
+)
+
+# --version: "version: 4711 (0c1e57098)", of late "version: 0.5.0 (build 4711, commit 0c1e57098)".
+_BUILD = re.compile(r"version: (?:(\d+) \(|\S+ \(build (\d+), commit )(\w+)\)")
+
+
+class _Result(msgspec.Struct, frozen=True):
+    """What is needed of one entry of ``-o json`` (test::get_fields, llama-bench.cpp)."""
+
+    build_commit: str
+    build_number: int
+    n_gen: int
+    samples_ns: list[int]
+
+
+class LlamaBenchRunner:
+    """Decodes by calling a llama-bench binary once for every run; a ``Runner``.
+
+    llama-bench times a repetition of ``tokens`` tokens as a whole, so a sample is the mean
+    seconds per token of one repetition: there are as many samples as repetitions, not as
+    tokens. Every run loads the model again. Its own warm-up token is decoded at depth 0.
+
+    Parameters: the binary; repetitions in one run; seconds after which a run is ended,
+    None for never. Raises ``EngineUnavailable`` when the binary cannot be run.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        repetitions: int = 3,
+        timeout_s: float | None = None,
+    ) -> None:
+        found = shutil.which(path)
+        if found is None:
+            raise EngineUnavailable(
+                f"no llama-bench that can be run ({path}): give the path of the binary"
+            )
+        self._path = Path(found)
+        self._repetitions = repetitions
+        self._timeout_s = timeout_s
+        self._identity: EngineIdentity | None = None
+        self._options: str | None = None
+
+    def __enter__(self) -> LlamaBenchRunner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def identity(self) -> EngineIdentity:
+        """Name the build: number and commit, or a digest of a binary too old to say them."""
+        if self._identity is None:
+            said = _BUILD.search(self._call(["--version"], None).both)
+            self._identity = EngineIdentity(
+                name="llama-bench",
+                version=(said.group(1) or said.group(2)) if said else "unknown",
+                build=said.group(3) if said else _digest(self._path),
+            )
+        return self._identity
+
+    def run(self, settings: RunSettings) -> Observation:
+        """Decode at a setting; samples are seconds per token, one for each repetition.
+
+        Raises
+        ------
+        UsageError : settings that llama-bench does not have (a batch, a context size).
+        ModelFileError : the file cannot be loaded.
+        EngineCrashed : llama-bench ended by a signal, or its answer cannot be read.
+        """
+        check_settings(settings)
+        if settings.batch > 1 or settings.n_ctx is not None:
+            raise UsageError(
+                f"llama-bench decodes one sequence in a context of its own size (batch "
+                f"{settings.batch}, n_ctx {settings.n_ctx}): use the llama-cpp-python engine"
+            )
+        if not Path(settings.model_path).is_file():
+            raise ModelFileError(f"no such model file ({settings.model_path}): check the path")
+        identity = self.identity()
+        output = self._call(self._arguments(settings), settings.cpus)
+        if output.code < 0:
+            raise EngineCrashed(
+                f"llama-bench ended inside a run (signal {-output.code}; last words: "
+                f"{output.last_line}): try a smaller model or context"
+            )
+        if output.code and "failed to load model" in output.both:
+            raise ModelFileError(f"llama-bench refuses the model ({settings.model_path})")
+        if output.code:
+            raise MachineError(
+                f"llama-bench failed (exit code {output.code}; last words: {output.last_line}): "
+                "run it by hand to see why"
+            )
+        result = _read_result(output.text)
+        return Observation(
+            settings=settings,
+            engine=EngineIdentity(
+                name=identity.name, version=str(result.build_number), build=result.build_commit
+            ),
+            samples_s=tuple(ns / 1e9 / result.n_gen for ns in result.samples_ns),
+        )
+
+    def close_model(self, model_path: str) -> None:
+        """Do nothing: llama-bench keeps no model open."""
+
+    def close(self) -> None:
+        """Do nothing: no process stays between runs."""
+
+    def _arguments(self, settings: RunSettings) -> list[str]:
+        arguments = ["-o", "json", "-m", settings.model_path, "-p", "0", "-ngl", "0"]
+        arguments += ["-n", str(settings.tokens), "-r", str(self._repetitions)]
+        arguments += ["-t", str(settings.threads), "-fa", str(int(settings.flash_attn))]
+        arguments += ["-ctk", settings.kv_type_k, "-ctv", settings.kv_type_v]
+        # Options that not every build has are given only where they say something.
+        if settings.depth_tokens:
+            arguments += ["-d", str(settings.depth_tokens)]
+        if not settings.mmap:
+            # Builds before the load modes called it mmap.
+            has_load_mode = "--load-mode" in self._help()
+            arguments += ["-lm", "none"] if has_load_mode else ["-mmp", "0"]
+        if not settings.repack:
+            arguments += ["--repack", "0"]
+        return arguments
+
+    def _help(self) -> str:
+        if self._options is None:
+            self._options = self._call(["--help"], None).both
+        return self._options
+
+    def _call(self, arguments: list[str], cpus: tuple[int, ...] | None) -> _Output:
+        try:
+            with _pinned(cpus):
+                process = subprocess.Popen(
+                    [str(self._path), *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                )
+        except OSError as error:
+            raise EngineUnavailable(
+                f"llama-bench cannot be run ({self._path}: {error.strerror}): "
+                "give a binary made for this machine"
+            ) from error
+        with process:
+            try:
+                text, log = process.communicate(timeout=self._timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise EngineCrashed(
+                    f"llama-bench did not end ({self._timeout_s:g} s): "
+                    "use a smaller model or a shorter run"
+                ) from None
+            except BaseException:
+                process.kill()
+                raise
+        return _Output(
+            code=process.returncode,
+            text=text.decode("utf-8", "replace"),
+            log=log.decode("utf-8", "replace"),
+        )
+
+
+class _Output(msgspec.Struct, frozen=True):
+    """What one call gave."""
+
+    code: int
+    text: str
+    log: str
+
+    @property
+    def both(self) -> str:
+        return self.text + self.log
+
+    @property
+    def last_line(self) -> str:
+        lines = [line.strip() for line in self.log.splitlines() if line.strip()]
+        return lines[-1] if lines else "none"
+
+
+def find_llama_bench() -> Path | None:
+    """Return the llama-bench on PATH, None if there is none."""
+    found = shutil.which("llama-bench")
+    return Path(found) if found else None
+
+
+def _read_result(text: str) -> _Result:
+    try:
+        results = msgspec.json.decode(text, type=list[_Result])
+    except msgspec.MsgspecError as error:
+        raise EngineCrashed(
+            f"llama-bench's answer cannot be read ({error}): use a build from 2025 or later"
+        ) from error
+    if len(results) != 1 or not results[0].samples_ns or results[0].n_gen < 1:
+        raise EngineCrashed(
+            f"llama-bench's answer has no decode test ({len(results)} entries): "
+            "use a build from 2025 or later"
+        )
+    return results[0]
+
+
+@contextmanager
+def _pinned(cpus: tuple[int, ...] | None) -> Iterator[None]:
+    """Start a process on some CPUs: it inherits the mask of the thread that starts it."""
+    if cpus is None:
+        yield
+        return
+    if not hasattr(os, "sched_setaffinity"):
+        raise MachineError("this system cannot pin a process to CPUs: leave the CPU list out")
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        raise UsageError(
+            f"cannot pin the engine to CPUs ({','.join(map(str, cpus))}): {error.strerror}; "
+            "name CPUs this process may use"
+        ) from error
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as binary:
+        return hashlib.sha256(binary.read()).hexdigest()[:16]
