@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
@@ -175,20 +174,23 @@ class Root:
     def exists(self, path: str) -> bool:
         """Say whether a path exists."""
         full = self._top + path
-        return self._may_read(full) and os.path.exists(full)  # noqa: PTH110 (speed)
+        try:
+            return self._may_read(full) and os.path.exists(full)  # noqa: PTH110 (speed)
+        except ValueError:
+            return False
 
     def _may_read(self, full: str) -> bool:
         if self.is_live:
             return True
-        folder, _, name = full.rpartition("/")
-        if folder not in self._inside:
-            self._inside[folder] = self._contains(os.path.realpath(folder))
-        if not self._inside[folder]:
-            return False
-        with contextlib.suppress(OSError, ValueError):
-            if os.path.islink(full) or name == "..":  # noqa: PTH114 (speed)
+        try:
+            folder, _, name = full.rpartition("/")
+            if folder not in self._inside:
+                self._inside[folder] = self._contains(os.path.realpath(folder))
+            if self._inside[folder] and (name == ".." or os.path.islink(full)):  # noqa: PTH114
                 return self._contains(os.path.realpath(full))
-        return True
+            return self._inside[folder]
+        except (OSError, ValueError):
+            return False  # a name that cannot be one: too long, or with a NUL in it
 
     def _contains(self, real: str) -> bool:
         return real == self._top or real.startswith(self._top.rstrip("/") + "/")

@@ -15,6 +15,7 @@ from cpubound.machine.files import CpuSet, Root, parse_cpu_list, parse_integer
 # A cgroup v1 without a limit says 2^63 rounded down to a page.
 _NO_MEMORY_LIMIT = 2**60
 _V2_TYPE = "cgroup2"
+_MAX_DEPTH = 64  # of nested groups; a damaged file may claim more
 _Number = TypeVar("_Number", int, float)
 
 
@@ -91,7 +92,7 @@ class _Cgroups:
             if path is None and controller == "cpuset":
                 path = self._root.read_text("/proc/self/cpuset")
             inner = PurePosixPath(_path_below(path or "/", mount.root).lstrip("/"))
-            for part in (inner, *inner.parents):
+            for part in (inner, *inner.parents)[-_MAX_DEPTH:]:
                 yield mount.folder if part == PurePosixPath() else f"{mount.folder}/{part}"
 
 

@@ -1,0 +1,155 @@
+"""cpubound.machine.firmware: memory modules from SMBIOS tables."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from builders import build_machine
+from fake_machine import FakeMachine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpubound.machine.firmware import TABLE, parse_memory_modules, read_memory_modules
+from cpubound.machine.values import MemoryModule
+
+DDR5, LPDDR5, EMPTY = 0x22, 0x23, 0x02
+END = bytes([127, 4, 0, 0, 0, 0])
+
+
+def device(
+    *,
+    size: int = 0x4000,
+    kind: int = DDR5,
+    locator: str = "DIMM_A1",
+    bank: str = "BANK 0",
+    rated: int = 5600,
+    configured: int = 5600,
+    width: int = 64,
+    extended_size: int = 0,
+    extended_speed: int = 0,
+) -> bytes:
+    """A memory device structure of SMBIOS 3.3, as DSP0134 7.18 lays it out."""
+    body = struct.pack(
+        "<BBHHHHHHBBBBBHHBBBBBIHHHHB",
+        17, 0x5C, 0x1100, 0x1000, 0xFFFE, width + 8, width, size, 9, 0, 1, 2, kind, 0,
+        rated, 0, 0, 0, 0, 0, extended_size, configured, 0, 0, 0, 0,
+    )  # fmt: skip
+    body = body.ljust(0x54, b"\0") + struct.pack("<II", extended_speed, extended_speed)
+    return body + b"\0".join([locator.encode(), bank.encode()]) + b"\0\0"
+
+
+def bios() -> bytes:
+    return bytes([0, 4, 0, 0]) + b"Vendor\0Version\0\0"
+
+
+def test_a_module_is_read(tmp_path: Path) -> None:
+    fake = FakeMachine(tmp_path)
+    fake.write(TABLE, bios() + device() + END)
+    assert read_memory_modules(fake.root) == (
+        MemoryModule(
+            locator="DIMM_A1",
+            type="DDR5",
+            size_bytes=16 * 2**30,
+            transfers_per_s=5_600_000_000,
+            rated_transfers_per_s=5_600_000_000,
+            width_bits=64,
+            channel="A",
+        ),
+    )
+
+
+def test_without_a_table_there_are_no_modules(tmp_path: Path) -> None:
+    assert read_memory_modules(FakeMachine(tmp_path).root) == ()
+
+
+def test_an_empty_slot_is_left_out() -> None:
+    assert parse_memory_modules(device(size=0, kind=EMPTY) + END) == ()
+
+
+def test_a_module_of_32_gib_or_more_gives_its_size_elsewhere() -> None:
+    (module,) = parse_memory_modules(device(size=0x7FFF, extended_size=65536) + END)
+    assert module.size_bytes == 64 * 2**30
+
+
+def test_a_size_may_be_in_kibibytes() -> None:
+    (module,) = parse_memory_modules(device(size=0x8000 | 512) + END)
+    assert module.size_bytes == 512 * 2**10
+
+
+def test_a_speed_above_65_gigatransfers_is_given_elsewhere() -> None:
+    (module,) = parse_memory_modules(
+        device(rated=0xFFFF, configured=0xFFFF, extended_speed=70_000) + END
+    )
+    assert module.transfers_per_s == 70_000_000_000
+
+
+def test_an_unknown_configured_speed_falls_back_to_the_rated_one() -> None:
+    (module,) = parse_memory_modules(device(configured=0, rated=3200) + END)
+    assert module.transfers_per_s == 3_200_000_000
+
+
+@pytest.mark.parametrize(
+    ("locator", "bank", "channel"),
+    [
+        ("DIMM_A1", "BANK 0", "A"),
+        ("DIMM_B2", "BANK 2", "B"),
+        ("ChannelA-DIMM0", "BANK 0", "A"),
+        ("Controller1-ChannelB-DIMM0", "BANK 3", "CONTROLLER1 B"),
+        ("DIMM 0", "P0 CHANNEL C", "P0 C"),
+        ("Channel 3", "x", "3"),
+        ("P1-DIMMC1", "P1_Node1", "P1 NODE1 C"),
+        ("CPU1_DIMM_A1", "NODE 1", "NODE 1 CPU1 A"),
+        ("SODIMM 1", "BANK 0", None),
+        ("", "", None),
+    ],
+)
+def test_the_channel_is_told_by_the_locator(locator: str, bank: str, channel: str | None) -> None:
+    (module,) = parse_memory_modules(device(locator=locator, bank=bank) + END)
+    assert module.channel == channel
+
+
+def test_a_table_cut_anywhere_gives_only_whole_modules() -> None:
+    table = bios() + device(locator="DIMM_A1") + device(locator="DIMM_B1") + END
+    whole = parse_memory_modules(table)
+    assert len(whole) == 2
+    for length in range(len(table)):
+        cut = parse_memory_modules(table[:length])
+        assert cut == whole[: len(cut)]
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
+    parse_memory_modules(data)
+    parse_memory_modules(bytes([17, 0x28]) + data)
+
+
+def modules(*bodies: bytes) -> tuple[MemoryModule, ...]:
+    return parse_memory_modules(b"".join(bodies) + END)
+
+
+def test_two_channels_of_ddr5_5600_give_89_6_gigabytes_a_second() -> None:
+    machine = build_machine(
+        memory_modules=modules(device(locator="DIMM_A1"), device(locator="DIMM_B1"))
+    )
+    assert machine.theoretical_bytes_per_s == pytest.approx(89.6e9)
+
+
+def test_two_modules_of_one_channel_share_it() -> None:
+    machine = build_machine(
+        memory_modules=modules(device(locator="DIMM_A1"), device(locator="DIMM_A2"))
+    )
+    assert machine.theoretical_bytes_per_s == pytest.approx(44.8e9)
+
+
+def test_soldered_devices_each_have_their_channel() -> None:
+    part = device(kind=LPDDR5, locator="Motherboard", width=32, configured=6400)
+    machine = build_machine(memory_modules=modules(part, part, part, part))
+    assert machine.theoretical_bytes_per_s == pytest.approx(102.4e9)
+
+
+def test_unknown_channels_or_no_modules_leave_the_bandwidth_unknown() -> None:
+    pair = modules(device(locator="SODIMM 1"), device(locator="SODIMM 2"))
+    assert build_machine(memory_modules=pair).theoretical_bytes_per_s is None
+    assert build_machine().theoretical_bytes_per_s is None
