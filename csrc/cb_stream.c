@@ -120,6 +120,11 @@ CB_TARGET_END
 
 CB_TARGET_BEGIN(CB_FEATURES_AVX512)
 
+static uint64_t sum_of_lanes_avx512(__m512i x) {
+    return sum_of_lanes_avx2(
+        _mm256_add_epi64(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)));
+}
+
 #define CB_NAME(kernel) kernel##_avx512
 #define CB_LANES 8
 #define CB_V __m512d
@@ -132,7 +137,7 @@ CB_TARGET_BEGIN(CB_FEATURES_AVX512)
 #define CB_ILOAD(p) _mm512_loadu_si512((const void *)(p))
 #define CB_IADD(x, y) _mm512_add_epi64(x, y)
 #define CB_IZERO _mm512_setzero_si512()
-#define CB_ISUM(x) ((uint64_t)_mm512_reduce_add_epi64(x))
+#define CB_ISUM(x) sum_of_lanes_avx512(x)
 #include "cb_stream_body.h"
 
 CB_TARGET_END
