@@ -90,6 +90,11 @@ def file_type(name_or_id: str | int) -> FileType:
     return found
 
 
+def is_file_type(name: str) -> bool:
+    """Tell whether this is the name of a file type, in any case."""
+    return name.upper() in _BY_NAME
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedShape:
     """A tensor's name and shape (``shape[0]`` contiguous), before it has a type."""

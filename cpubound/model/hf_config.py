@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cpubound.errors import InputError
+from cpubound.model.layout import MAX_LAYERS
 from cpubound.model.values import HyperParameter
 
 Keys = dict[str, HyperParameter]
@@ -59,7 +60,13 @@ class Config:
     @property
     def layers(self) -> int:
         """Number of layers that a token passes (without draft layers)."""
-        return self.integer("num_hidden_layers", "n_layers", "num_layers", "n_layer")
+        count = self.integer("num_hidden_layers", "n_layers", "num_layers", "n_layer")
+        if not 1 <= count <= MAX_LAYERS:
+            raise InputError(
+                f"llama.cpp runs 1 to {MAX_LAYERS} layers (num_hidden_layers {count}):"
+                " check config.json"
+            )
+        return count
 
     @property
     def heads(self) -> int:

@@ -17,6 +17,9 @@ from cpubound.model.ftype import NamedShape, file_type, tensor_types
 from cpubound.model.values import HyperParameter, ModelSpec, Tensor
 
 
+MAX_LAYERS = 512  # LLAMA_MAX_LAYERS of llama.cpp src/llama-hparams.h
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """Which groups of tensors an architecture has, outside its layers and in each."""
@@ -172,6 +175,11 @@ class _Layers:
         self.keys = keys
         self.vocabulary_size = vocabulary_size
         self.count = self._number("block_count", 0)
+        if not 1 <= self.count <= MAX_LAYERS:
+            raise UsageError(
+                f"{architecture}: llama.cpp runs 1 to {MAX_LAYERS} layers"
+                f" (block_count {self.count}): correct it"
+            )
         self.trunk = self.count - self._number("nextn_predict_layers", 0, 0)
 
     def shapes(self, entry: str, index: int, prefix: str) -> Iterator[NamedShape]:

@@ -1,0 +1,165 @@
+"""A MODEL argument, as a person gives it, to the model it means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cpubound.errors import InputError, ModelFileError, UsageError
+from cpubound.model.catalog import catalog_entry
+from cpubound.model.ftype import COMMON_FILE_TYPES, FILE_TYPES, file_type, is_file_type
+from cpubound.model.gguf import read_gguf
+from cpubound.model.hf import shape_from_config
+from cpubound.model.layout import ModelShape
+from cpubound.model.stores import ollama_blob, read_json, the_model_in_folder
+from cpubound.model.values import ModelSpec
+
+DEFAULT_FILE_TYPE = "Q4_K_M"
+MAX_CONFIG_BYTES = 2**20
+_REMOTE = ("hf:", "https://", "http://")
+_OLLAMA = "ollama:"
+
+
+def resolve_model(text: str, file_type_name: str | None = None) -> ModelSpec:
+    """Find the model that a MODEL argument means.
+
+    ``text`` is a ``.gguf`` path (any shard), a folder with one model, a ``config.json``,
+    a catalogue name, ``ollama:NAME``, ``hf:OWNER/REPO/FILE`` or a web address. A catalogue
+    name or config takes a file type, as ``NAME:FILETYPE`` or ``file_type_name`` (by default
+    Q4_K_M); a file has its own. Raises ``UsageError`` for a name that is not known,
+    ``InputError`` for a file that cannot be used.
+    """
+    base, given = _split_file_type(text)
+    if given and file_type_name and file_type(given) != file_type(file_type_name):
+        raise UsageError(
+            f"two file types for one model ({text} and {file_type_name}): give one of them"
+        )
+    wanted = given or file_type_name
+    shape = _shape(base)
+    if shape is not None:
+        entry = None if _is_config(base) else catalog_entry(base)
+        described = shape if entry is None else entry
+        return described.at(wanted or DEFAULT_FILE_TYPE)
+    if wanted:
+        raise UsageError(
+            f"a model file has its file type already ({base}): leave {wanted} out,"
+            " or give a name of the catalogue"
+        )
+    return _read(base)
+
+
+def resolve_models(text: str, file_types: str | None = None) -> tuple[ModelSpec, ...]:
+    """Find the models that a MODEL argument and a list of file types mean.
+
+    ``file_types`` are names with commas between them, or ``all``; None means the one in
+    ``text``, the one of the file, or for a name without any the common ones. Raises as
+    ``resolve_model``.
+    """
+    base, given = _split_file_type(text)
+    if file_types is not None:
+        if file_types.strip().lower() == "all" and _shape(base) is not None:
+            return _at_every_type(base)
+        names: Sequence[str | None] = parse_file_types(file_types)
+    else:
+        names = [given] if given else (file_types_for(text) or [None])
+    return tuple(resolve_model(base, name) for name in names)
+
+
+def file_types_for(text: str) -> tuple[str, ...]:
+    """Return the common file types of a model that has no file, largest first.
+
+    Empty for a MODEL argument that means a file or that names its file type.
+    """
+    base, given = _split_file_type(text)
+    if given or _shape(base) is None:
+        return ()
+    return COMMON_FILE_TYPES if _is_config(base) else catalog_entry(base).file_types
+
+
+def parse_file_types(text: str) -> tuple[str, ...]:
+    """Split ``Q4_0,Q8_0`` (or ``all``) into names of file types, each once.
+
+    Raises ``UsageError`` for a name that is not one.
+    """
+    if text.strip().lower() == "all":
+        return tuple(known.name for known in FILE_TYPES)
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise UsageError(f"no file type given ({text!r}): try Q4_K_M,Q8_0")
+    return tuple(dict.fromkeys(file_type(name).name for name in names))
+
+
+def _at_every_type(base: str) -> tuple[ModelSpec, ...]:
+    found = []
+    for known in FILE_TYPES:
+        try:
+            found.append(resolve_model(base, known.name))
+        except UsageError:
+            continue  # rows of this model do not divide into blocks of that type
+    return tuple(found)
+
+
+def _split_file_type(text: str) -> tuple[str, str | None]:
+    if not text.strip():
+        raise UsageError("no model given (''): give a .gguf file or a name of the catalogue")
+    base, separator, tail = text.rpartition(":")
+    is_elsewhere = text.startswith((_OLLAMA, *_REMOTE))
+    if not separator or is_elsewhere or Path(text).exists():
+        return text, None
+    if not is_file_type(tail):
+        # A name with a tail that is no file type: say so rather than "no such model".
+        if not _looks_like_path(base):
+            catalog_entry(base)
+            file_type(tail)
+        return text, None
+    return base, file_type(tail).name
+
+
+def _shape(base: str) -> ModelShape | None:
+    """Return the shape of a model without a file, None for what means a file."""
+    if base.startswith((_OLLAMA, *_REMOTE)):
+        return None
+    if _is_config(base):
+        return _read_config(_config_path(base))
+    if Path(base).exists() or _looks_like_path(base):
+        return None
+    return catalog_entry(base).shape
+
+
+def _is_config(base: str) -> bool:
+    path = Path(base)
+    if path.is_dir():
+        return the_model_in_folder(path).suffix == ".json"
+    return path.suffix == ".json"
+
+
+def _config_path(base: str) -> Path:
+    path = Path(base)
+    return the_model_in_folder(path) if path.is_dir() else path
+
+
+def _looks_like_path(text: str) -> bool:
+    return "/" in text or "\\" in text or text.lower().endswith((".gguf", ".json"))
+
+
+def _read(base: str) -> ModelSpec:
+    if base.startswith(_OLLAMA):
+        name = base.removeprefix(_OLLAMA)
+        return replace(read_gguf(ollama_blob(name)), name=name)
+    if base.startswith(_REMOTE):
+        from cpubound.model.remote import read_remote_gguf
+
+        return read_remote_gguf(base)
+    path = Path(base)
+    if not path.exists():
+        raise ModelFileError(f"no such file ({base}): check the path, or give a catalogue name")
+    return read_gguf(the_model_in_folder(path) if path.is_dir() else path)
+
+
+def _read_config(path: Path) -> ModelShape:
+    config = read_json(path, MAX_CONFIG_BYTES)
+    if path.name.endswith(".index.json"):
+        raise InputError(f"this is an index of weights ({path}): give the config.json beside it")
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return shape_from_config(config, name)
