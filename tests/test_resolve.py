@@ -155,7 +155,7 @@ def test_a_file_has_its_own_file_type(model_file: Path) -> None:
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"no model of this name .*llama-3\.2-1b"):
         resolve_model("llama-3.2-1")
-    with pytest.raises(UsageError, match="unknown file type .*Q4_K_M"):
+    with pytest.raises(UsageError, match=r"unknown file type .*Q4_K_M"):
         resolve_model("llama-3.2-1b:Q4_K_X")
     with pytest.raises(UsageError, match="no model given"):
         resolve_model(" ")

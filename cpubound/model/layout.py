@@ -16,7 +16,6 @@ from cpubound.model.data import read_toml
 from cpubound.model.ftype import NamedShape, file_type, tensor_types
 from cpubound.model.values import HyperParameter, ModelSpec, Tensor
 
-
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS of llama.cpp src/llama-hparams.h
 
 

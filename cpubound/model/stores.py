@@ -21,7 +21,7 @@ _DIGEST = re.compile(r"sha256[:-][0-9a-f]{64}")
 def models_in_folder(folder: Path) -> tuple[Path, ...]:
     """List the GGUF models directly in a folder: first shards only, no projectors."""
     try:
-        names = sorted(os.listdir(folder))
+        names = sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
         raise InputError(
             f"the folder cannot be read ({folder}, {error.strerror}): check its rights"
