@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -63,10 +64,15 @@ def main(argv: Sequence[str]) -> int:
     if len(validations) > 1:
         print(f"\nAll {len(validations)} repetitions together:")
         cells = tuple(cell for v in validations for cell in v.cells)
-        print(validation_summary(msgspec.structs.replace(
-            validations[0], cells=cells, summary=summarize(cells))))
-        print(f"same cell, one repetition predicting the next: "
-              f"{repetition_distance([v.cells for v in validations]) * 100:.1f} % (median)")
+        print(
+            validation_summary(
+                msgspec.structs.replace(validations[0], cells=cells, summary=summarize(cells))
+            )
+        )
+        print(
+            f"same cell, one repetition predicting the next: "
+            f"{repetition_distance([v.cells for v in validations]) * 100:.1f} % (median)"
+        )
     return 0
 
 
@@ -92,7 +98,7 @@ def repetition_distance(repetitions: Sequence[Sequence[Cell]]) -> float:
     """Return the median distance of a cell's observation from its next repetition's."""
     distances = [
         abs(before.observed_tokens_per_s / after.observed_tokens_per_s - 1)
-        for first, second in zip(repetitions, repetitions[1:], strict=False)
+        for first, second in pairwise(repetitions)
         for before, after in zip(first, second, strict=True)
     ]
     return stats.median(distances)
@@ -127,9 +133,7 @@ def _print_validation(profile: MachineProfile, validation: Validation) -> None:
     print(f"\n{validation_summary(validation)}\n", flush=True)
 
 
-def _write(
-    folder: Path, repetition: int, profile: MachineProfile, validation: Validation
-) -> None:
+def _write(folder: Path, repetition: int, profile: MachineProfile, validation: Validation) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_profile(profile, folder / f"profile-{repetition}.json")
     document = validation_document(profile, validation)

@@ -127,9 +127,7 @@ def predict(
     spec = _spec(model)
     if threads is None:
         threads = best_threads(profile, spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
-    traffic = inspect_model(
-        spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn
-    )
+    traffic = inspect_model(spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn)
     return predict_decode(profile, traffic, threads)
 
 
@@ -146,9 +144,7 @@ def best_threads(
     from cpubound.prediction.decode import predict_decode
 
     traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
-    rates = {
-        t: predict_decode(profile, traffic, t).tokens_per_s for t in measured_threads(profile)
-    }
+    rates = {t: predict_decode(profile, traffic, t).tokens_per_s for t in measured_threads(profile)}
     best = max(rates.values())
     return min(t for t, rate in rates.items() if rate >= best * (1 - TOLERANCE))
 
@@ -300,9 +296,7 @@ def _model_file(spec: ModelSpec, folder: Path, progress: Progress) -> str:
 
 
 @contextmanager
-def _references(
-    profile: MachineProfile, counts: Sequence[int]
-) -> Iterator[Callable[[int], float]]:
+def _references(profile: MachineProfile, counts: Sequence[int]) -> Iterator[Callable[[int], float]]:
     """Keep the reference kernel ready at the thread counts, as calibration placed it."""
     from cpubound.calibration.bandwidth import BandwidthCell, open_references
     from cpubound.kernels import open_kernel
@@ -315,4 +309,3 @@ def _references(
     set_bytes = max(m.working_set_bytes for m in profile.bandwidth)
     with ExitStack() as stack:
         yield open_references(stack, cells, open_bench=open_kernel, set_bytes=set_bytes)
-

@@ -287,7 +287,8 @@ def _check_values(profile: MachineProfile, source: str, remedy: str) -> None:
         if not all(0 < sample < 1e6 for sample in row.samples_s):
             raise ProfileError(f"{source} is damaged (impossible sample times): {remedy}")
     if profile.engine is not None:
-        rates = [r.bytes_per_s for r in (*profile.engine.rates, *profile.engine.attention)]
+        rates = [rate.bytes_per_s for rate in profile.engine.rates]
+        rates += [rate.bytes_per_s for rate in profile.engine.attention]
         if not all(0 < rate < 1e15 for rate in rates):
             raise ProfileError(f"{source} is damaged (an impossible engine rate): {remedy}")
 

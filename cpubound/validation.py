@@ -158,7 +158,7 @@ def run_cells(
             if not keep_open:
                 runner.close_model(path)
             elapsed = time.monotonic() - started
-            progress("validate", min(1.0, max(elapsed / seconds, 0.01)))
+            progress("validate", min(1.0, elapsed / max(seconds, 1e-9)))
         rounds += 1
     done = tuple(_compare(cell) for cell in cells)
     identity = runner.identity()

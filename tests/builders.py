@@ -79,9 +79,7 @@ def build_engine(
             for t, rate in by_threads.items()
         ),
         costs=tuple(
-            EngineCost(
-                threads=t, seconds_per_token=per_token_s, seconds_per_product=per_product_s
-            )
+            EngineCost(threads=t, seconds_per_token=per_token_s, seconds_per_product=per_product_s)
             for t in counts
         ),
         attention=tuple(

@@ -90,9 +90,7 @@ def test_more_threads_than_effective_cpus_are_predicted_with_a_word() -> None:
 def test_the_largest_part_is_named_as_what_binds(
     rates: dict[str, dict[int, float]], kv_bytes: int, per_token: float, bound: str
 ) -> None:
-    engine = build_engine(
-        rates, per_token_s=per_token, attention={("f16", "f16", True): 1.0 * GB}
-    )
+    engine = build_engine(rates, per_token_s=per_token, attention={("f16", "f16", True): 1.0 * GB})
     traffic = build_traffic({"Q4_0": 10**9}, kv_bytes=kv_bytes)
     assert predict_decode(build_profile(BANDWIDTH, engine), traffic, 2).bound == bound
 

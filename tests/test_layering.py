@@ -25,20 +25,48 @@ ALLOWED = {
     "calibration": GROUND | {"machine", "model", "kernels", "profile", "engine"},
     "prediction": GROUND | {"profile", "model", "theory"},
     "validation": GROUND | {"machine", "model", "kernels", "profile", "engine", "prediction"},
-    "advise": GROUND | {"machine", "model", "theory", "profile", "engine", "prediction", "validation"},
+    "advise": GROUND
+    | {"machine", "model", "theory", "profile", "engine", "prediction", "validation"},
     "report": GROUND
-    | {"machine", "model", "theory", "kernels", "profile", "engine", "prediction", "validation", "advise"},
+    | {
+        "machine",
+        "model",
+        "theory",
+        "kernels",
+        "profile",
+        "engine",
+        "prediction",
+        "validation",
+        "advise",
+    },
     # The verbs as Python functions: everything but what prints or formats.
     "api": GROUND
-    | {"machine", "model", "theory", "kernels", "profile", "engine", "calibration", "prediction",
-       "validation", "advise"},
+    | {
+        "machine",
+        "model",
+        "theory",
+        "kernels",
+        "profile",
+        "engine",
+        "calibration",
+        "prediction",
+        "validation",
+        "advise",
+    },
     "cli": None,  # everything
     "__init__": None,  # re-exports, lazily
     "__main__": {"cli"},
 }
 # Outside packages that only one room may import.
-ONLY_IN = {"llama_cpp": {"engine"}, "tabulate": {"report"}, "psutil": {"machine"}, "gguf": set(),
-           "rich": {"cli"}, "click": {"cli"}, "platformdirs": {"profile"}}
+ONLY_IN = {
+    "llama_cpp": {"engine"},
+    "tabulate": {"report"},
+    "psutil": {"machine"},
+    "gguf": set(),
+    "rich": {"cli"},
+    "click": {"cli"},
+    "platformdirs": {"profile"},
+}
 
 
 def room_of(path: Path) -> str:
@@ -93,8 +121,10 @@ def test_importing_the_package_and_the_command_line_imports_nothing_heavy() -> N
 
     code = (
         "import sys, cpubound, cpubound.cli; "
-        "print([m for m in ('numpy', 'psutil', 'tabulate', 'rich', 'llama_cpp', 'cpubound._kernels')"
-        " if m in sys.modules])"
+        "heavy = ('numpy', 'psutil', 'tabulate', 'rich', 'llama_cpp', 'cpubound._kernels'); "
+        "print([m for m in heavy if m in sys.modules])"
     )
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert output.stdout.strip() == "[]"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from builders import build_machine
 
@@ -16,7 +18,7 @@ def test_counts_above_eight_lie_about_a_third_apart() -> None:
     assert counts[:8] == tuple(range(1, 9))
     assert counts[-1] == 64
     assert len(counts) < 20
-    assert all(high / low < 1.45 for low, high in zip(counts[7:], counts[8:], strict=False))
+    assert all(high / low < 1.45 for low, high in pairwise(counts[7:]))
 
 
 def test_the_quota_caps_the_counts() -> None:

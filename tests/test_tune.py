@@ -13,7 +13,7 @@ ATTENTION = {("f16", "f16", True): 4.0 * GB, ("f16", "f16", False): 8.0 * GB}
 
 def advise(rates: dict[int, float], *, kv_bytes: int = 0, **machine: Any) -> Advice:
     profile = build_profile(
-        {t: 50.0 * GB for t in rates},
+        dict.fromkeys(rates, 50.0 * GB),
         build_engine({"Q4_0": {t: r * GB for t, r in rates.items()}}, attention=ATTENTION),
     )
     return tune(

@@ -7,7 +7,14 @@ from cpubound import units
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1234.5, "1234"), (56.13, "56.1"), (6.3, "6.30"), (0.0123, "0.0123"), (999.6, "1000")],
+    [
+        (0, "0"),
+        (1234.5, "1234"),
+        (56.13, "56.1"),
+        (6.3, "6.30"),
+        (0.0123, "0.0123"),
+        (999.6, "1000"),
+    ],
 )
 def test_numbers_keep_three_significant_digits(value: float, text: str) -> None:
     assert units.format_significant(value) == text
@@ -26,7 +33,8 @@ def test_rates_are_in_decimal_gigabytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(1.5, "1.50 s"), (0.0123, "12.3 ms"), (4e-6, "4.00 µs"), (5e-8, "50.0 ns")]
+    ("seconds", "text"),
+    [(1.5, "1.50 s"), (0.0123, "12.3 ms"), (4e-6, "4.00 µs"), (5e-8, "50.0 ns")],
 )
 def test_durations_take_the_unit_that_fits(seconds: float, text: str) -> None:
     assert units.format_seconds(seconds) == text

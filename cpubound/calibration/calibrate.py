@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from cpubound import __version__
 from cpubound.calibration.bandwidth import (
     MIN_WORKING_SET_BYTES,
-    REFERENCE_KERNEL,
     BandwidthCell,
     OpenBench,
     Progress,
@@ -71,9 +70,7 @@ def calibrate(
     counts = thread_counts(machine)
     available = _available_bytes(machine)
     cells = _bandwidth_cells(machine, counts)
-    set_bytes = working_set_bytes(
-        machine.last_level_cache_bytes, available, MIN_WORKING_SET_BYTES
-    )
+    set_bytes = working_set_bytes(machine.last_level_cache_bytes, available, MIN_WORKING_SET_BYTES)
     budget = max(set_bytes, (available or 4 * set_bytes) // 4)
     bandwidth = measure_bandwidth(
         cells,
@@ -176,7 +173,9 @@ def _available_bytes(machine: Machine) -> int | None:
 
 
 def _bandwidth_cells(machine: Machine, counts: Sequence[int]) -> list[BandwidthCell]:
-    kinds = PAGE_KINDS if machine.transparent_huge_pages in ("always", "madvise") else PAGE_KINDS[:1]
+    kinds = (
+        PAGE_KINDS if machine.transparent_huge_pages in ("always", "madvise") else PAGE_KINDS[:1]
+    )
     return [
         BandwidthCell(
             kernel=kernel, threads=threads, page_kind=kind, cpus=placement(machine, threads)

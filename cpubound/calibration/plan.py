@@ -92,8 +92,8 @@ def probe_layers(shape: ProbeShape, type_name: str, target_bytes: int) -> int:
     """Return an odd number of layers that brings a probe to about ``target_bytes``."""
     quant = quant_type(type_name)
     layer_bytes = shape.layer_elements * quant.block_bytes / quant.block_size
-    layers = max(1, round(target_bytes / layer_bytes))
-    return min(layers - 1 + layers % 2, shape.max_layers) if layers > 1 else 1
+    pairs = max(0, round((target_bytes / layer_bytes - 1) / 2))
+    return min(2 * pairs + 1, shape.max_layers)
 
 
 def probe_bytes(plan: Plan, last_level_cache_bytes: int | None, available_bytes: int | None) -> int:

@@ -119,8 +119,7 @@ def _with_type(spec: ModelSpec, type_name: str) -> tuple:  # type: ignore[type-a
     """Give every matrix the same type: a probe is pure, unlike a file type."""
     quant = quant_type(type_name)
     return tuple(
-        replace(tensor, type=quant) if len(tensor.shape) > 1 else tensor
-        for tensor in spec.tensors
+        replace(tensor, type=quant) if len(tensor.shape) > 1 else tensor for tensor in spec.tensors
     )
 
 

@@ -58,9 +58,11 @@ def main(argv: Sequence[str]) -> int:
     0 done; 1 a check that was asked for did not hold; 2 usage; 3 bad input file; 4 this
     machine cannot do it; 130 interrupted.
     """
+    # Taken out here, so that it works before and behind the command's name.
     debug = "--debug" in argv
+    arguments = [argument for argument in argv if argument != "--debug"]
     try:
-        result = group.main(list(argv), prog_name="cpubound", standalone_mode=False)
+        result = group.main(arguments, prog_name="cpubound", standalone_mode=False)
         sys.stdout.flush()
     except CpuboundError as error:
         if debug:

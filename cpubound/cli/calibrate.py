@@ -29,9 +29,7 @@ FILE_TYPES = ("Q4_K_M", "Q8_0")
 @click.option("--quick", is_flag=True, help="Under 20 seconds: fewer quant types and rounds.")
 @click.option("--no-engine", is_flag=True, help="Measure the memory only, not llama.cpp.")
 @click.option("--types", metavar="T[,T…]", help="Quant types to measure.  [default: the plan's]")
-@click.option(
-    "--out", metavar="FILE", help="Save here.  [default: the profile of this machine]"
-)
+@click.option("--out", metavar="FILE", help="Save here.  [default: the profile of this machine]")
 @output_options
 def command(
     quick: bool,

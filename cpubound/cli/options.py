@@ -13,7 +13,7 @@ MAX_THREADS = 4096
 MAX_DEPTH = 2**27
 
 
-class IntegerList(click.ParamType):
+class IntegerList(click.ParamType):  # type: ignore[type-arg]
     """``1,2,4``: whole numbers between two bounds, in the given order, each once."""
 
     name = "N[,N…]"

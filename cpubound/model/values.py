@@ -78,7 +78,8 @@ class WeightRead:
     many such products the step runs, ``n_bytes`` what all of them read together.
     """
 
-    role: str  # "attention", "ffn", "experts", "router", "output", "embedding", "norm", "recurrent", "other"
+    # "attention", "ffn", "experts", "router", "output", "embedding", "norm", "recurrent", "other"
+    role: str
     kind: str
     type: str
     rows: int
@@ -135,7 +136,9 @@ class ModelTraffic:
     logits: int  # vocabulary entries computed per sequence
     layers: int
     resident_bytes: int  # weights + KV cache of n_ctx cells + state
-    unread: Mapping[str, int] = field(default_factory=dict)  # tensors decode never reads: why -> bytes
+    unread: Mapping[str, int] = field(
+        default_factory=dict
+    )  # tensors decode never reads: why -> bytes
     assumptions: tuple[str, ...] = ()
 
     @property

@@ -48,11 +48,11 @@ def interpolate(points: Mapping[int, float], threads: int) -> float:
     return points[low] + share * (points[high] - points[low])
 
 
-def read_bandwidth(profile: MachineProfile, threads: int, page_kind: str = "anon_4k") -> float | None:
+def read_bandwidth(
+    profile: MachineProfile, threads: int, page_kind: str = "anon_4k"
+) -> float | None:
     """Return the median read bandwidth at a thread count, or None if none was measured."""
-    points = {
-        t: m.median_bytes_per_s for t, m in profile.measurements("read", page_kind).items()
-    }
+    points = {t: m.median_bytes_per_s for t, m in profile.measurements("read", page_kind).items()}
     return interpolate(points, threads) if points else None
 
 

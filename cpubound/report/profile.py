@@ -70,8 +70,11 @@ def _cores(machine: Machine) -> str:
 def _bandwidth_lines(profile: MachineProfile) -> list[str]:
     rows = profile.measurements("read", "anon_4k")
     best = max(rows.values(), key=lambda m: m.median_bytes_per_s)
-    lines = [_labelled("memory read", f"{format_rate(best.median_bytes_per_s)} "
-                       f"{_at_threads(best.threads)}")]
+    lines = [
+        _labelled(
+            "memory read", f"{format_rate(best.median_bytes_per_s)} {_at_threads(best.threads)}"
+        )
+    ]
     point = next((s for s in profile.saturation if s.kernel == "read"), None)
     if point is not None and point.threads in rows:
         here = rows[point.threads].median_bytes_per_s
@@ -113,9 +116,7 @@ def _expected_table(
 ) -> str:
     rows = tuple((label, *(_plus_minus(p) for p in row)) for label, row in expected)
     heading = "  expected decode, tok/s (empty context, best threads)"
-    table = Table(
-        columns=("", "Q4_K_M", "Q8_0"), rows=rows, right=frozenset({"Q4_K_M", "Q8_0"})
-    )
+    table = Table(columns=("", "Q4_K_M", "Q8_0"), rows=rows, right=frozenset({"Q4_K_M", "Q8_0"}))
     text = f"{heading}\n{indent(render_table(table))}"
     if profile.engine is None:
         text += "\n  (upper bounds: llama.cpp was not measured)"

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+from fake_bench import FakeLab
+
+from cpubound.calibration.bandwidth import (
+    MIN_WORKING_SET_BYTES,
+    BandwidthCell,
+    measure_bandwidth,
+    open_references,
+    working_set_bytes,
+)
+from cpubound.kernels.values import Measurement
+from cpubound.units import GIB, MIB
+
+RATES = {1: 20e9, 2: 30e9, 4: 33e9}
+CELLS = [
+    BandwidthCell(kernel="read", threads=t, page_kind=kind, cpus=tuple(range(t)))
+    for kind in ("anon_4k", "anon_2m")
+    for t in RATES
+]
+
+
+def measure(lab: FakeLab, *, memory_bytes: int, rounds: int = 5) -> tuple[Measurement, ...]:
+    return measure_bandwidth(
+        CELLS,
+        open_bench=lab.open,
+        set_bytes=128 * MIB,
+        memory_bytes=memory_bytes,
+        rounds=rounds,
+        seconds=1000,
+        progress=lambda stage, done: None,
+    )
+
+
+def test_every_cell_gets_every_round_and_keeps_every_sample() -> None:
+    lab = FakeLab(bytes_per_s=RATES)
+    found = measure(lab, memory_bytes=10 * GIB)
+    assert [(m.page_kind, m.threads) for m in found] == [(c.page_kind, c.threads) for c in CELLS]
+    assert all(len(m.samples_s) == 5 for m in found)
+    assert found[1].median_bytes_per_s == pytest.approx(30e9)
+
+
+def test_each_round_visits_all_cells_once_in_changing_order() -> None:
+    lab = FakeLab(bytes_per_s=RATES)
+    measure(lab, memory_bytes=10 * GIB)
+    rounds = [tuple(lab.order[n : n + 6]) for n in range(0, 30, 6)]
+    assert all(len(set(visited)) == 6 for visited in rounds)
+    assert len(set(rounds)) > 1
+
+
+def test_no_more_buffers_are_open_than_the_memory_allows() -> None:
+    lab = FakeLab(bytes_per_s=RATES)
+    found = measure(lab, memory_bytes=300 * MIB)
+    assert lab.most_open == 2
+    assert len(found) == 6
+
+
+def test_when_the_time_is_over_two_rounds_are_done_all_the_same() -> None:
+    lab = FakeLab(bytes_per_s=RATES)
+    found = measure_bandwidth(
+        CELLS,
+        open_bench=lab.open,
+        set_bytes=MIB,
+        memory_bytes=GIB,
+        rounds=50,
+        seconds=0,
+        progress=lambda stage, done: None,
+    )
+    assert all(len(m.samples_s) == 2 for m in found)
+
+
+def test_buffers_are_freed_when_interrupted() -> None:
+    lab = FakeLab(bytes_per_s=RATES, interrupt_after=7)
+    with pytest.raises(KeyboardInterrupt):
+        measure(lab, memory_bytes=10 * GIB)
+    assert lab.now_open == 0
+
+
+@pytest.mark.parametrize(
+    ("cache", "available", "expected"),
+    [
+        (32 * MIB, 16 * GIB, 128 * MIB),
+        (256 * MIB, 64 * GIB, GIB),
+        (256 * MIB, 256 * MIB, 64 * MIB),
+        (None, None, MIN_WORKING_SET_BYTES),
+        (None, 0, MIB),
+    ],
+)
+def test_the_working_set_is_four_caches_within_a_quarter_of_the_memory(
+    cache: int | None, available: int | None, expected: int
+) -> None:
+    assert working_set_bytes(cache, available, MIN_WORKING_SET_BYTES) == expected
+
+
+def test_the_reference_takes_the_nearest_thread_count_and_remembers_the_weather() -> None:
+    lab = FakeLab(bytes_per_s=RATES)
+    with ExitStack() as stack:
+        reference = open_references(stack, CELLS[:3], open_bench=lab.open, set_bytes=MIB)
+        assert reference(2) == pytest.approx(30e9)
+        assert reference(64) == pytest.approx(33e9)
+        assert reference.relative_samples() == pytest.approx((1.0, 1.0))

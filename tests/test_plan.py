@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from cpubound.calibration.plan import load_plan, probe_bytes, probe_layers
+from cpubound.calibration.probes import plan_probes, probe_traffic
+from cpubound.errors import UsageError
+from cpubound.model.catalog import catalog_model, catalog_names
+from cpubound.model.quant import quant_type
+from cpubound.units import GIB, MIB
+
+SHAPE_KEYS = ("embedding_length", "block_count", "feed_forward_length")
+
+
+def test_the_standard_plan_measures_ten_quant_types() -> None:
+    assert len(load_plan().types) == 10
+
+
+def test_types_can_be_chosen_and_unknown_ones_are_refused() -> None:
+    assert load_plan(types=("iq3_s",)).types == ("IQ3_S",)
+    with pytest.raises(UsageError, match="Q9_9"):
+        load_plan(types=("Q9_9",))
+
+
+def test_every_probe_is_of_one_type_and_near_the_wanted_size() -> None:
+    for probe in plan_probes(load_plan(), 144 * MIB):
+        matrices = [t for t in probe.spec.tensors if len(t.shape) > 1]
+        assert {t.type.name for t in matrices} == {probe.type}
+        if probe.name.startswith(("wide", "deep")):
+            assert 80 * MIB < sum(t.n_bytes for t in matrices) < 220 * MIB
+
+
+def test_no_probe_has_the_width_depth_or_ffn_of_a_catalogue_model() -> None:
+    probes = plan_probes(load_plan(), 144 * MIB)
+    for name in catalog_names():
+        model = catalog_model(name, "Q8_0")
+        for probe in probes:
+            if probe.name.startswith("kv"):
+                continue
+            for key in ("embedding_length", "feed_forward_length"):
+                assert probe.spec.hyper_parameters[key] != model.hyper_parameters.get(key), name
+
+
+def test_probes_differ_in_depth_and_width_for_each_type() -> None:
+    probes = [p for p in plan_probes(load_plan(), 144 * MIB) if p.type == "Q4_K"]
+    widths = {p.spec.hyper_parameters["embedding_length"] for p in probes}
+    depths = {p.spec.hyper_parameters["block_count"] for p in probes}
+    assert len(widths) >= 2
+    assert len(depths) >= 2
+
+
+def test_layers_are_odd_so_that_no_usual_model_has_as_many() -> None:
+    shape = load_plan().shapes[1]
+    for target in range(20, 400, 7):
+        assert probe_layers(shape, "Q4_0", target * MIB) % 2 == 1
+
+
+def test_attention_probes_read_more_cache_than_weights() -> None:
+    probe = plan_probes(load_plan(), 144 * MIB)[-1]
+    traffic = probe_traffic(probe, probe.cells[-1], 16)
+    assert traffic.kv_read_bytes > 4 * traffic.weights_read_bytes
+
+
+def test_the_size_of_a_probe_follows_cache_and_memory() -> None:
+    plan = load_plan()
+    assert probe_bytes(plan, 32 * MIB, 16 * GIB) == 144 * MIB
+    assert probe_bytes(plan, 256 * MIB, 64 * GIB) == GIB
+    assert probe_bytes(plan, 256 * MIB, 2 * GIB) == 128 * MIB
+
+
+def test_widths_are_multiples_of_every_block_of_the_plan() -> None:
+    plan = load_plan()
+    for shape in plan.shapes:
+        for type_name in plan.types:
+            block = quant_type(type_name).block_size
+            assert shape.width % block == 0
+            assert shape.ffn % block == 0
