@@ -87,12 +87,11 @@ FULL_ATTENTION_INTERVAL: dict[str, int] = {
 # Recurrent layers whose output goes through both branches.
 ATTENTION_BESIDE_RECURRENCE = frozenset({"falcon-h1"})
 
-# Recurrent states that their graph keeps, as floats per layer, where no key says so.
-LINEAR_ATTENTION_BY_KEY_LENGTH = frozenset({"minimax-01"})
-
 # Layers without a rotary embedding: one in so many, or all that have no window.
 NO_ROPE_EVERY: dict[str, int] = {"afmoe": 4, "llama4": 4, "smollm3": 4}
 ROPE_IN_WINDOW_ONLY = frozenset({"exaone-moe", "exaone4", "muse-glimmer"})
+# Layers with a window rotate without the table of frequency factors.
+ROPE_FACTORS_OUTSIDE_WINDOW_ONLY = frozenset({"gemma4", "step35"})
 
 # Layers from here on read the cache of an earlier layer and write none.
 KV_LAYERS_FROM_START: dict[str, int] = {"gemma3n": 20}
@@ -128,6 +127,13 @@ LEFT_ASIDE: dict[str, re.Pattern[str]] = {
 DENSE_FFN_UNREAD_BESIDE_EXPERTS: dict[str, re.Pattern[str]] = {
     "hy_v3": re.compile(_DENSE_FFN),
     "mimo2": re.compile(_DENSE_FFN),
+    "step35": re.compile(_DENSE_FFN),
+}
+
+# The first layer has no earlier value to mix in.
+LEFT_ASIDE_IN_FIRST_LAYER: dict[str, re.Pattern[str]] = {
+    "arwkv7": re.compile(r"time_mix_v[012]\.weight"),
+    "rwkv7": re.compile(r"time_mix_v[012]\.weight"),
 }
 
 # The indexer of block-sparse attention runs only with flash-attention.
@@ -136,6 +142,7 @@ INDEXER_NEEDS_FLASH_ATTENTION = frozenset({"minimax-m3"})
 # Vectors that two operators read.
 READ_TWICE: dict[str, re.Pattern[str]] = {
     "falcon-h1": re.compile(r"attn_norm\.weight"),
+    "gemma3n": re.compile(r"altup_router(?:_norm)?\.weight"),
     "kimi-k3": re.compile(r"(?:attn|ffn|output)_res_score\.weight"),
 }
 

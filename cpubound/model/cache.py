@@ -7,10 +7,9 @@ Sizes and paddings are those of llama.cpp, commit 0c1e57098bba: ``src/llama-kv-c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cpubound.model import architectures
 from cpubound.model.cache_shapes import CacheShape
 from cpubound.model.hyper import HyperParameters
 from cpubound.model.layers import Layer, split_block
@@ -29,6 +28,7 @@ class CacheSetting:
     type_k: QuantType
     type_v: QuantType
     swa_full: bool
+    flash_attn: bool
     n_ubatch: int = DEFAULT_UBATCH
 
     def allocated_cells(self, shape: CacheShape) -> int:
@@ -99,27 +99,33 @@ def _row_bytes(shape: CacheShape, setting: CacheSetting) -> tuple[int, int]:
 
 def kv_write_bytes(layers: Sequence[Layer], setting: CacheSetting) -> int:
     """Return the bytes of the cells that one token of one sequence writes."""
-    return sum(
-        shape.write_cells * sum(_stored_row_bytes(shape, setting))
-        for layer in layers
-        for shape in layer.caches
-        if not shape.shared
-    )
+    return sum(shape.write_cells * row for shape, row in _stored_rows(layers, setting))
 
 
 def kv_allocated_bytes(layers: Sequence[Layer], setting: CacheSetting) -> int:
     """Return the size of the caches of one sequence."""
-    return sum(
-        setting.allocated_cells(shape) * sum(_stored_row_bytes(shape, setting))
-        for layer in layers
-        for shape in layer.caches
-        if not shape.shared
-    )
+    return sum(setting.allocated_cells(shape) * row for shape, row in _stored_rows(layers, setting))
 
 
-def _stored_row_bytes(shape: CacheShape, setting: CacheSetting) -> tuple[int, int]:
-    k_row, v_row = _row_bytes(shape, setting)
-    return k_row, 0 if shape.kind == "mla" else v_row
+def _stored_rows(
+    layers: Sequence[Layer], setting: CacheSetting
+) -> Iterator[tuple[CacheShape, int]]:
+    """Yield each cache that is kept and the bytes of its cells.
+
+    Without flash-attention V is kept transposed, as wide in all layers as in the widest.
+    """
+    shapes = [shape for layer in layers for shape in layer.caches if not shape.shared]
+    rows = [(shape, _row_bytes(shape, setting)) for shape in shapes]
+    widest = max((v for shape, (_, v) in rows if _has_own_v(shape)), default=0)
+    for shape, (k_row, v_row) in rows:
+        if not _has_own_v(shape):
+            yield shape, k_row
+        else:
+            yield shape, k_row + (v_row if setting.flash_attn else widest)
+
+
+def _has_own_v(shape: CacheShape) -> bool:
+    return shape.kind in ("full", "window", "chunked") and shape.head_dim_v > 0
 
 
 def state_bytes(spec: ModelSpec, layers: Sequence[Layer]) -> tuple[int, int]:
@@ -127,31 +133,36 @@ def state_bytes(spec: ModelSpec, layers: Sequence[Layer]) -> tuple[int, int]:
 
     A step replaces the state of a recurrence, and adds a row to that of a compressor.
     """
-    whole = 4 * sum(layer.recurrent for layer in layers) * sum(_state_floats(spec))
+    whole = 4 * sum(layer.recurrent for layer in layers) * _state_floats(spec)
     whole += 4 * _ple_history_floats(spec)
     read, written = _compressor_floats(spec)
     return whole + 4 * read, whole + 4 * written
 
 
-def _state_floats(spec: ModelSpec) -> tuple[int, int]:
-    """Return the floats that one layer keeps: of convolution or token shift, and of state."""
+def _state_floats(spec: ModelSpec) -> int:
+    """Return the floats that one recurrent layer keeps (``n_embd_r`` and ``n_embd_s``).
+
+    Which formula holds is told by the tensors that such layers have.
+    """
     hyper = HyperParameters(spec)
+    stems = {split_block(tensor.name)[1] for tensor in spec.tensors}
     width = hyper.integer("embedding_length")
-    taps = hyper.integer("ssm.conv_kernel")
-    if head := hyper.integer("wkv.head_size"):
-        return hyper.integer("token_shift_count", 2) * width, width * head
-    inner, states = hyper.integer("ssm.inner_size"), hyper.integer("ssm.state_size")
-    if kernel := hyper.integer("shortconv.l_cache"):
-        return width * (kernel - 1), inner * states
     heads = hyper.integer("attention.head_count")
-    if head := hyper.integer("kda.head_dim"):
-        return 3 * (taps - 1 if taps else 3) * heads * head, head * head * heads
-    groups = hyper.integer("ssm.group_count")
-    convolution = max(taps - 1, 0) * (inner + 2 * groups * states)
-    if spec.architecture in architectures.LINEAR_ATTENTION_BY_KEY_LENGTH:
+    taps = hyper.integer("ssm.conv_kernel")
+    if any(stem.startswith("time_mix_") for stem in stems):  # RWKV: token shift and heads
+        return (hyper.integer("token_shift_count", 2) + hyper.integer("wkv.head_size")) * width
+    if "shortconv.conv.weight" in stems:  # LFM2: taps only
+        return width * max(hyper.integer("shortconv.l_cache") - 1, 0)
+    if "ssm_conv1d_q.weight" in stems:  # KDA: three convolutions, a matrix per head
+        head = hyper.integer("kda.head_dim")
+        return 3 * (taps - 1 if taps else 3) * heads * head + head * head * heads
+    if not any(stem.startswith("ssm_") for stem in stems):  # linear attention (minimax-01)
         head = hyper.integer("attention.key_length") or (width // heads if heads else 0)
-        return convolution, head * head * heads
-    return convolution, inner * states
+        return head * head * heads
+    inner, states = hyper.integer("ssm.inner_size"), hyper.integer("ssm.state_size")
+    # Mamba 1, told by its ssm_x, convolves x alone.
+    groups = 0 if "ssm_x.weight" in stems else hyper.integer("ssm.group_count")
+    return max(taps - 1, 0) * (inner + 2 * groups * states) + inner * states
 
 
 def _ple_history_floats(spec: ModelSpec) -> int:

@@ -20,12 +20,16 @@ _RECURRENT = re.compile(r"(?:ssm_|time_mix_|shortconv\.)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer as run: ``block`` is the N of its tensors' names."""
+    """One layer as run.
+
+    ``block`` is the N of its tensors' names, ``ropes`` how many rotary operators use the
+    table of frequency factors.
+    """
 
     block: int
     caches: tuple[CacheShape, ...]
     recurrent: bool
-    rope: bool
+    ropes: int
 
 
 def split_block(name: str) -> tuple[int | None, str]:
@@ -44,11 +48,13 @@ def read_layers(spec: ModelSpec, *, flash_attn: bool = False) -> tuple[Layer, ..
     stems = _stems_by_block(spec)
     windows = _windows(spec, hyper)
     recurrent = _recurrent_blocks(spec, hyper, stems)
+    first_shared = _first_shared(spec, hyper)
     layers = []
     for slot, block in enumerate(_block_order(spec, hyper)):
         is_recurrent = block in recurrent
         window = windows.get(block, 0)
         names = stems.get(block, frozenset())
+        is_shared = first_shared is not None and slot >= first_shared
         caches: tuple[CacheShape, ...] = ()
         if spec.architecture not in architectures.WITHOUT_CACHE and (
             not is_recurrent or spec.architecture in architectures.ATTENTION_BESIDE_RECURRENCE
@@ -59,7 +65,7 @@ def read_layers(spec: ModelSpec, *, flash_attn: bool = False) -> tuple[Layer, ..
                 names,
                 block=block,
                 window=window,
-                shared=slot >= _first_shared(spec, hyper),
+                shared=is_shared,
                 flash_attn=flash_attn,
             )
         layers.append(
@@ -67,7 +73,9 @@ def read_layers(spec: ModelSpec, *, flash_attn: bool = False) -> tuple[Layer, ..
                 block=block,
                 caches=caches,
                 recurrent=is_recurrent,
-                rope=has_attention(names) and not is_recurrent and _has_rope(spec, slot, window),
+                ropes=0
+                if is_recurrent or not has_attention(names)
+                else _ropes(spec, slot, window, is_shared),
             )
         )
     return tuple(layers)
@@ -134,16 +142,22 @@ def _windows(spec: ModelSpec, hyper: HyperParameters) -> dict[int, int]:
     return {block: size for block in range(count) if period == 0 or block % period != dense}
 
 
-def _has_rope(spec: ModelSpec, slot: int, window: int) -> bool:
-    every = architectures.NO_ROPE_EVERY.get(spec.architecture)
-    if every is not None:
-        return (slot + 1) % every != 0
-    return window > 0 or spec.architecture not in architectures.ROPE_IN_WINDOW_ONLY
+def _ropes(spec: ModelSpec, slot: int, window: int, shared: bool) -> int:
+    """Return how many rotary operators of an attention layer use the frequency factors."""
+    name = spec.architecture
+    every = architectures.NO_ROPE_EVERY.get(name)
+    if every is not None and (slot + 1) % every == 0:
+        return 0
+    if window == 0 and name in architectures.ROPE_IN_WINDOW_ONLY:
+        return 0
+    if window and name in architectures.ROPE_FACTORS_OUTSIDE_WINDOW_ONLY:
+        return 0
+    return 1 if shared else 2
 
 
-def _first_shared(spec: ModelSpec, hyper: HyperParameters) -> int:
+def _first_shared(spec: ModelSpec, hyper: HyperParameters) -> int | None:
     """Return the first layer that shares an earlier layer's cache (gemma3n.cpp, gemma4.cpp)."""
-    count = layer_count(hyper)
     shared = hyper.integer("attention.shared_kv_layers")
-    first = architectures.KV_LAYERS_FROM_START.get(spec.architecture)
-    return count - shared if shared else count if first is None else first
+    if shared:
+        return layer_count(hyper) - shared
+    return architectures.KV_LAYERS_FROM_START.get(spec.architecture)

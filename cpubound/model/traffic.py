@@ -57,6 +57,7 @@ def compute_traffic(
         type_k=type_k,
         type_v=type_v,
         swa_full=swa_full,
+        flash_attn=flash_attn,
     )
     layers = read_layers(spec, flash_attn=flash_attn)
     weights = weight_traffic(spec, layers, batch=batch, n_ctx=n_ctx, flash_attn=flash_attn)

@@ -37,7 +37,7 @@ class _Step:
     spec: ModelSpec
     hyper: HyperParameters
     runs: Counter[int]  # block → how often it runs
-    rope_layers: int
+    ropes: int
     shared_blocks: frozenset[int]
     recurrent_only: frozenset[int]
     expert_blocks: frozenset[int]
@@ -119,7 +119,7 @@ def _step(
         spec=spec,
         hyper=HyperParameters(spec),
         runs=Counter(layer.block for layer in layers),
-        rope_layers=sum(layer.rope for layer in layers),
+        ropes=sum(layer.ropes for layer in layers),
         shared_blocks=frozenset(
             layer.block for layer in layers if layer.caches and layer.caches[0].shared
         ),
@@ -142,6 +142,9 @@ def _why_unread(step: _Step, block: int | None, stem: str) -> str | None:
     architecture = step.spec.architecture
     pattern = architectures.LEFT_ASIDE.get(architecture)
     if pattern is not None and pattern.fullmatch(stem):
+        return _LEFT_ASIDE
+    first = architectures.LEFT_ASIDE_IN_FIRST_LAYER.get(architecture)
+    if first is not None and block == 0 and first.fullmatch(stem):
         return _LEFT_ASIDE
     if block in step.expert_blocks:
         pattern = architectures.DENSE_FFN_UNREAD_BESIDE_EXPERTS.get(architecture)
@@ -179,7 +182,7 @@ def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
         times *= step.batch * _rows_per_token(step, stem)
         return _Read(role=role, kind=kind, rows=1, count=times, bytes_each=row)
     if stem.startswith("rope_f"):
-        times = 2.0 * (step.rope_layers if block is None else times)  # queries and keys
+        times = float(step.ropes) if block is None else 2 * times  # queries and keys
     twice = architectures.READ_TWICE.get(step.spec.architecture)
     if twice is not None and twice.fullmatch(stem):
         times *= 2
