@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -51,11 +52,12 @@ def command(
     """
     from cpubound import api
     from cpubound.cli.output import print_result
+    from cpubound.model.resolve import resolve_models
     from cpubound.profile import load_profile
     from cpubound.report import predictions as report
 
     profile = load_profile(profile_path)
-    specs = model_specs(model, quant)
+    specs = resolve_models(model, quant)
     flash = flash_attn != "off"
     counts = threads or (
         api.best_threads(profile, specs[0], depth=max(depth), kv_type=kv_type, flash_attn=flash),
@@ -89,28 +91,7 @@ def command(
     )
 
 
-def model_specs(model: str, quant: str | None) -> list[ModelSpec]:
-    """Return the models that an argument and --quant name: several file types of a name."""
-    from cpubound.errors import UsageError
-    from cpubound.model.resolve import file_types_for, resolve_model
-
-    choices = file_types_for(model)
-    if not choices:
-        if quant is not None:
-            raise UsageError(
-                f"--quant goes with a model that has no file type yet ({model}): leave it out"
-            )
-        return [resolve_model(model)]
-    if quant == "all":
-        from cpubound.model.ftype import FILE_TYPE_NAMES
-
-        names: tuple[str, ...] = FILE_TYPE_NAMES
-    else:
-        names = tuple(quant.upper().split(",")) if quant else choices
-    return [resolve_model(f"{model}:{name}") for name in names]
-
-
-def validation_name(model: str, specs: list[ModelSpec]) -> str:
+def validation_name(model: str, specs: Sequence[ModelSpec]) -> str:
     """Return the argument that would check one of the predictions."""
     if len(specs) == 1 or ":" in model:
         return model

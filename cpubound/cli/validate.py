@@ -55,9 +55,8 @@ def command(
     """
     from cpubound import api
     from cpubound.cli.output import print_result
-    from cpubound.cli.predict import model_specs
     from cpubound.cli.progress import progress_bar
-    from cpubound.model.resolve import file_types_for
+    from cpubound.model.resolve import file_types_for, resolve_models
     from cpubound.profile import load_profile
     from cpubound.report import validation as report
 
@@ -65,8 +64,8 @@ def command(
     specs = [
         spec
         for model in models
-        for spec in model_specs(
-            model, (quant or DEFAULT_FILE_TYPES) if file_types_for(model) else None
+        for spec in resolve_models(
+            model, (quant or DEFAULT_FILE_TYPES) if file_types_for(model) else quant
         )
     ]
     with progress_bar() as progress:

@@ -104,13 +104,23 @@ def prediction_heading(model: str, profile: MachineProfile) -> str:
 
 def prediction_notes(predictions: Sequence[Prediction], validate_model: str) -> str:
     """Return the lines under the table: basis, assumptions, how to check."""
-    lines = [f"Basis: {_BASIS[b]}." for b in dict.fromkeys(p.basis for p in predictions)]
+    lines = _basis_lines(predictions)
     too_big = list(dict.fromkeys(p.quant_label for p in predictions if p.fits_in_memory is False))
     if too_big:
         lines.append(f"Does not fit into this machine's memory: {', '.join(too_big)}.")
     lines += [f"Note: {a}." for a in dict.fromkeys(a for p in predictions for a in p.assumptions)]
     lines.append(f"Check it:  cpubound validate {validate_model}")
     return "\n".join(lines)
+
+
+def _basis_lines(predictions: Sequence[Prediction]) -> list[str]:
+    """Say once what the numbers rest on, or for which file types where it differs."""
+    labels: dict[str, dict[str, None]] = {}
+    for p in predictions:
+        labels.setdefault(p.basis, {})[p.quant_label] = None
+    if len(labels) == 1:
+        return [f"Basis: {_BASIS[next(iter(labels))]}."]
+    return [f"Basis of {', '.join(names)}: {_BASIS[b]}." for b, names in labels.items()]
 
 
 def format_interval(p: Prediction | None) -> str:

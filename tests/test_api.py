@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import GB, build_engine, build_profile
+
+import cpubound
+from cpubound.api import measured_threads, split_kv_type
+from cpubound.errors import UsageError
+
+PROFILE = build_profile(
+    {1: 20.0 * GB, 2: 30.0 * GB},
+    build_engine({n: {1: 9.0 * GB, 2: 17.0 * GB} for n in ("Q4_K", "Q6_K")}),
+)
+
+
+def test_the_verbs_are_attributes_of_the_package() -> None:
+    for name in ("calibrate", "load_profile", "inspect_model", "predict", "validate", "tune"):
+        assert callable(getattr(cpubound, name))
+        assert name in dir(cpubound)
+    with pytest.raises(AttributeError, match="frobnicate"):
+        cpubound.frobnicate  # noqa: B018
+
+
+def test_predict_takes_a_name_and_chooses_the_threads() -> None:
+    p = cpubound.predict("llama-3.2-1b:Q4_K_M", profile=PROFILE)
+    assert p.threads == 2
+    assert p.basis == "engine"
+
+
+def test_inspect_and_predict_agree_on_the_bytes() -> None:
+    traffic = cpubound.inspect_model("llama-3.2-1b:Q4_K_M", depth=1000)
+    p = cpubound.predict("llama-3.2-1b:Q4_K_M", depth=1000, profile=PROFILE)
+    assert p.bytes_per_token == traffic.total_bytes
+
+
+def test_tune_returns_commands_for_the_path_it_is_given(tmp_path: Path) -> None:
+    advice = cpubound.tune("llama-3.2-1b:Q4_K_M", profile=PROFILE, model_path="here.gguf")
+    assert "-m here.gguf" in advice.recommendation.commands["llama-server"]
+
+
+def test_thread_counts_come_from_what_was_measured_with_the_engine() -> None:
+    assert measured_threads(PROFILE) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "types"), [("f16", ("f16", "f16")), ("Q8_0:F16", ("q8_0", "f16"))]
+)
+def test_kv_types_are_one_or_two(text: str, types: tuple[str, str]) -> None:
+    assert split_kv_type(text) == types
+
+
+@pytest.mark.parametrize("text", ["", ":f16", "f16:"])
+def test_half_a_kv_type_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="K:V"):
+        split_kv_type(text)

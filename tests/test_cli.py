@@ -1,0 +1,288 @@
+"""The command line from outside: output, exit codes, one-line errors, files left alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from builders import GB, build_engine, build_machine, build_profile
+
+from cpubound.cli import COMMANDS, main
+from cpubound.profile import MachineProfile, load_profile, save_profile
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def standard_profile() -> MachineProfile:
+    types = ("F16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0", "Q3_K", "Q2_K", "IQ4_XS")
+    return build_profile(
+        {1: 20.0 * GB, 2: 30.0 * GB},
+        build_engine(
+            {name: {1: 9.0 * GB, 2: 17.0 * GB} for name in types},
+            per_token_s=1e-4,
+            per_product_s=1e-5,
+            attention={("f16", "f16", True): 5.0 * GB, ("f16", "f16", False): 8.0 * GB},
+        ),
+        machine=build_machine(2),
+    )
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CPUBOUND_HOME", str(tmp_path / "home"))
+    save_profile(standard_profile(), tmp_path / "home" / "profile.json")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def run(home: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def assert_one_line_error(err: str) -> None:
+    assert err.startswith("cpubound: error: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_predict_prints_a_row_for_each_common_file_type(run: Run) -> None:
+    code, out, err = run("predict", "llama-3.1-8b", "--threads", "1,2", "--depth", "0,4096")
+    assert (code, err) == (0, "")
+    for name in ("F16", "Q8_0", "Q4_K_M", "Q2_K"):
+        assert any(line.startswith(name) for line in out.splitlines())
+    assert "1 thr, empty" in out
+    assert "2 thr, at 4k" in out
+    assert "cpubound validate llama-3.1-8b:Q4_K_M" in out
+
+
+def test_predict_prints_the_document_of_the_contract(run: Run) -> None:
+    code, out, _ = run("predict", "llama-3.2-1b:Q4_0", "-t", "2", "--json", "-")
+    document = json.loads(out)
+    assert code == 0
+    assert document["schema"] == "cpubound.predictions/1"
+    row = document["predictions"][0]
+    assert set(row) >= {
+        "model", "quant_label", "threads", "depth_tokens", "n_ctx", "batch", "kv_type_k", "kv_type_v",
+        "flash_attn", "tokens_per_s", "low", "high", "fast_tokens_per_s", "ceiling_tokens_per_s",
+        "bound", "basis", "bytes_per_token", "seconds", "fits_in_memory", "assumptions",
+    }  # fmt: skip
+    assert set(row["seconds"]) == {"weights", "attention", "overhead"}
+    assert row["low"] < row["tokens_per_s"] < row["high"]
+
+
+def test_csv_has_plain_numbers_and_markdown_a_pipe_table(run: Run) -> None:
+    _, out, _ = run("predict", "llama-3.2-1b:Q4_0", "-t", "1,2", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["threads"] for row in rows] == ["1", "2"]
+    assert float(rows[1]["tokens_per_s"]) > float(rows[0]["tokens_per_s"])
+    _, out, _ = run("predict", "llama-3.2-1b:Q4_0", "--format", "markdown")
+    assert any(line.startswith("| file type") for line in out.splitlines())
+
+
+def test_json_is_written_beside_the_table_and_never_over_a_file(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    code, out, _ = run("predict", "llama-3.2-1b:Q4_0", "--json", str(target))
+    assert code == 0
+    assert "Q4_0" in out
+    first = target.read_text()
+    code, _, err = run("predict", "llama-3.2-1b:Q8_0", "--json", str(target))
+    assert code == 2
+    assert "--force" in err
+    assert target.read_text() == first
+    code, _, _ = run("predict", "llama-3.2-1b:Q8_0", "--json", str(target), "--force")
+    assert code == 0
+    assert target.read_text() != first
+
+
+def test_tune_names_threads_reasons_and_commands(run: Run) -> None:
+    code, out, _ = run("tune", "llama-3.2-1b:Q4_0", "--depth", "4096")
+    assert code == 0
+    assert out.startswith("Use 2 threads for decode")
+    assert "flash-attention off" in out
+    for program in ("llama-server", "llama-cli", "llama-bench", "llama-cpp-python", "ollama"):
+        assert program in out
+    _, out, _ = run("tune", "llama-3.2-1b:Q4_0", "--json", "-")
+    document = json.loads(out)
+    assert document["schema"] == "cpubound.advice/1"
+    assert {"recommendation", "table", "findings"} <= set(document)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("predict", "no-such-model-7b"), 2, "no-such-model-7b"),
+        (("predict", "missing.gguf"), 3, "missing.gguf"),
+        (("predict", "llama-3.2-1b", "--threads", "0"), 2, "0"),
+        (("predict", "llama-3.2-1b", "--threads", "two"), 2, "two"),
+        (("predict", "llama-3.2-1b", "--depth", "-5"), 2, "-5"),
+        (("predict", "llama-3.2-1b", "--quant", "Q9_X"), 2, "Q9_X"),
+        (("predict", "llama-3.2-1b", "--kv-type", "f99"), 2, "f99"),
+        (("predict", "llama-3.2-1b", "--profile", "nowhere.json"), 3, "nowhere.json"),
+        (("validate", "llama-3.2-1b:Q4_0", "--threads", "3"), 2, "effective CPUs"),
+        (("frobnicate",), 2, "frobnicate"),
+        (("predict",), 2, "MODEL"),
+        (("calibrate", "--types", "Q9_9"), 2, "Q9_9"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_the_right_code(
+    run: Run, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    got, out, err = run(*arguments)
+    assert got == code
+    assert out == ""
+    assert words in err
+    assert_one_line_error(err)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"GG", b"<!DOCTYPE html><html>", b"GGUF", b"GGUF" + b"\xff" * 60]
+)
+def test_a_file_that_is_no_model_is_named_and_refused(
+    run: Run, tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    for command in ("predict", "inspect", "tune", "validate"):
+        code, _, err = run(command, str(path))
+        assert code == 3
+        assert "model.gguf" in err
+        assert_one_line_error(err)
+
+
+def test_a_profile_that_is_damaged_is_refused(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text('{"schema": "cpubound.profile/1", "machine": 3}')
+    code, _, err = run("predict", "llama-3.2-1b", "--profile", str(path))
+    assert code == 3
+    assert_one_line_error(err)
+
+
+def test_more_threads_than_cpus_are_predicted_with_a_note(run: Run) -> None:
+    code, out, _ = run("predict", "llama-3.2-1b:Q4_0", "--threads", "16")
+    assert code == 0
+    assert "more than the 2 effective CPUs" in out
+
+
+def test_a_model_too_big_for_memory_is_said_and_not_run(run: Run) -> None:
+    code, out, _ = run("predict", "llama-3.3-70b:Q8_0")
+    assert code == 0
+    assert "not fit" in out
+    code, _, err = run("validate", "llama-3.3-70b:Q8_0")
+    assert code == 4
+    assert_one_line_error(err)
+
+
+def test_a_missing_engine_is_named_with_the_line_that_installs_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *a: None if name == "llama_cpp" else real(name, *a),
+    )
+    for arguments in (("calibrate",), ("validate", "llama-3.2-1b:Q4_0")):
+        code, _, err = run(*arguments)
+        assert code == 4
+        assert "pip install" in err
+        assert "cpubound[engine]" in err
+        assert_one_line_error(err)
+
+
+def test_calibrate_finds_an_unwritable_place_before_it_measures(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    started = time.monotonic()
+    code, _, err = run("calibrate", "--out", str(tmp_path / "file" / "profile.json"))
+    assert code == 4
+    assert "--out" in err
+    assert time.monotonic() - started < 60
+
+
+def test_debug_shows_the_traceback(home: Path) -> None:
+    from cpubound.errors import CpuboundError
+
+    with pytest.raises(CpuboundError):
+        main(("predict", "missing.gguf", "--debug"))
+
+
+def test_every_command_has_help_and_shows_its_defaults(run: Run) -> None:
+    _, out, _ = run("--help")
+    for name in COMMANDS:
+        assert f"  {name}" in out
+        code, text, _ = run(name, "--help")
+        assert code == 0
+        assert "Usage" in text
+
+
+def cpubound(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "cpubound", *arguments]
+
+
+def test_the_version_comes_from_a_real_process() -> None:
+    done = subprocess.run(cpubound("--version"), capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("cpubound 0.")
+    assert done.stderr == ""
+
+
+def test_a_reader_that_goes_away_is_no_traceback(home: Path) -> None:
+    with subprocess.Popen(
+        cpubound("predict", "llama-3.2-1b"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_calibrating_the_memory_saves_a_profile_that_predict_uses(tmp_path: Path) -> None:
+    environment = {**os.environ, "CPUBOUND_HOME": str(tmp_path)}
+    done = subprocess.run(
+        cpubound("calibrate", "--quick", "--no-engine", "--json", "-"),
+        capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["schema"] == "cpubound.profile/1"
+    profile = load_profile(tmp_path / "profile.json")
+    assert profile.bandwidth
+    done = subprocess.run(
+        cpubound("predict", "llama-3.2-1b:Q4_0"),
+        capture_output=True, text=True, env=environment, check=True,
+    )  # fmt: skip
+    assert "upper bound" in done.stdout or "own kernels" in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("after_s", [0.15, 0.6, 2.0])
+def test_an_interrupt_at_any_moment_exits_with_130_and_leaves_the_older_profile(
+    home: Path, after_s: float
+) -> None:
+    before = (home / "profile.json").read_bytes()
+    with subprocess.Popen(
+        cpubound("calibrate", "--no-engine"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "CPUBOUND_HOME": str(home)},
+    ) as process:  # fmt: skip
+        time.sleep(after_s)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.strip() in ("cpubound: interrupted", "")
+    assert (home / "profile.json").read_bytes() == before
