@@ -1,19 +1,35 @@
 #include "cb_kernels.h"
 
+typedef struct family {
+    const cb_kernel *kernels;
+    const size_t *count;
+} family;
+
+static const family families[] = {
+    {cb_stream_kernels, &cb_stream_kernel_count},
+    {cb_gemv_float_kernels, &cb_gemv_float_kernel_count},
+    {cb_gemv_quant_kernels, &cb_gemv_quant_kernel_count},
+    {cb_team_kernels, &cb_team_kernel_count},
+};
+
+enum { FAMILIES = sizeof families / sizeof *families };
+
 size_t cb_kernel_count(void) {
-    return cb_stream_kernel_count + cb_gemv_kernel_count + cb_team_kernel_count;
+    size_t count = 0;
+    for (int i = 0; i < FAMILIES; ++i) {
+        count += *families[i].count;
+    }
+    return count;
 }
 
 const cb_kernel *cb_kernel_at(size_t index) {
-    if (index < cb_stream_kernel_count) {
-        return &cb_stream_kernels[index];
+    for (int i = 0; i < FAMILIES; ++i) {
+        if (index < *families[i].count) {
+            return &families[i].kernels[index];
+        }
+        index -= *families[i].count;
     }
-    index -= cb_stream_kernel_count;
-    if (index < cb_gemv_kernel_count) {
-        return &cb_gemv_kernels[index];
-    }
-    index -= cb_gemv_kernel_count;
-    return index < cb_team_kernel_count ? &cb_team_kernels[index] : NULL;
+    return NULL;
 }
 
 size_t cb_array_bytes(const cb_kernel *kernel, int array, size_t units, size_t columns) {

@@ -70,8 +70,10 @@ size_t cb_array_bytes(const cb_kernel *kernel, int array, size_t units, size_t c
 /* The family tables, each at the end of its file. */
 extern const cb_kernel cb_stream_kernels[];
 extern const size_t cb_stream_kernel_count;
-extern const cb_kernel cb_gemv_kernels[];
-extern const size_t cb_gemv_kernel_count;
+extern const cb_kernel cb_gemv_float_kernels[];
+extern const size_t cb_gemv_float_kernel_count;
+extern const cb_kernel cb_gemv_quant_kernels[];
+extern const size_t cb_gemv_quant_kernel_count;
 extern const cb_kernel cb_team_kernels[];
 extern const size_t cb_team_kernel_count;
 

@@ -32,6 +32,11 @@
 
 #define CB_FEATURES_AVX2 "avx2,fma,f16c"
 #define CB_FEATURES_AVX512 "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"
+#if defined(__clang__)
+#define CB_FEATURES_DOTPROD "dotprod"
+#else
+#define CB_FEATURES_DOTPROD "arch=armv8.2-a+dotprod"
+#endif
 #define CB_FEATURES_AVX512VNNI "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
 
 #endif

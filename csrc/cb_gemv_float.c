@@ -1,55 +1,10 @@
-/* Matrix-vector product y = W x: decode's own pattern, the weights read once, x in cache.
+/* Matrix-vector products with float weights: float32 and binary16.
  *
- *   gemv_f32   y[r] = Σ_c W[r,c] · x[c]    W, x, y in float32
- *
- * A unit is a row; traffic is per weight. Reading x and writing y stays in cache and is
- * not counted.
+ *   y[r] = Σ_c W[r,c] · x[c]     sums in float32
  */
-#include <string.h>
-
-#include "cb_kernels.h"
+#include "cb_gemv.h"
+#include "cb_half.h"
 #include "cb_target.h"
-
-/* Fold y into a checksum. */
-static uint64_t checksum_of_rows(const float *y, size_t begin, size_t end) {
-    uint64_t sum = 0;
-    for (size_t row = begin; row < end; ++row) {
-        uint32_t bits;
-        memcpy(&bits, &y[row], sizeof bits);
-        sum = 31 * sum + bits;
-    }
-    return sum;
-}
-
-/* Weights and activations in -1 … 1 that differ from place to place. */
-static float value_at(size_t i) {
-    const uint32_t hash = (uint32_t)i * UINT32_C(2654435761);
-    return (float)(int32_t)(hash >> 8) * (1.0f / 8388608.0f) - 1.0f;
-}
-
-static void fill_f32(const cb_args *args, size_t begin, size_t end) {
-    float *w = args->array[0];
-    for (size_t i = begin * args->columns; i < end * args->columns; ++i) {
-        w[i] = value_at(i);
-    }
-}
-
-static void store_f32(const float *x, void *activations, size_t n) {
-    memcpy(activations, x, n * sizeof *x);
-}
-
-static const cb_format format_f32 = {1, sizeof(float), 1, sizeof(float), store_f32};
-
-#define CB_GEMV_F32(SUFFIX) \
-    static uint64_t gemv_f32_##SUFFIX(const cb_args *args, size_t begin, size_t end) { \
-        const float *w = args->array[0]; /* (rows, columns) */ \
-        const float *x = args->array[1]; /* (columns) */ \
-        float *y = args->array[2];       /* (rows) */ \
-        for (size_t row = begin; row < end; ++row) { \
-            y[row] = dot_f32_##SUFFIX(w + row * args->columns, x, args->columns); \
-        } \
-        return checksum_of_rows(y, begin, end); \
-    }
 
 /* portable: independent sums, since a compiler must not reorder additions itself */
 
@@ -72,7 +27,16 @@ static float dot_f32_portable(const float *w, const float *x, size_t n) {
     return sum[0];
 }
 
-CB_GEMV_F32(portable)
+static float dot_f16_portable(const uint16_t *w, const float *x, size_t n) {
+    float sum[8] = {0};
+    for (size_t i = 0; i < n; ++i) {
+        sum[i % 8] += cb_half_to_float(w[i]) * x[i];
+    }
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+CB_GEMV(f32, portable)
+CB_GEMV(f16, portable)
 
 #if defined(CB_X86)
 
@@ -100,7 +64,28 @@ static float dot_f32_avx2(const float *w, const float *x, size_t n) {
     return sum;
 }
 
-CB_GEMV_F32(avx2)
+static __m256 load_half_avx2(const uint16_t *w) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)w));
+}
+
+static float dot_f16_avx2(const uint16_t *w, const float *x, size_t n) {
+    __m256 a0 = _mm256_setzero_ps(), a1 = a0, a2 = a0, a3 = a0;
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        a0 = _mm256_fmadd_ps(load_half_avx2(w + i), _mm256_loadu_ps(x + i), a0);
+        a1 = _mm256_fmadd_ps(load_half_avx2(w + i + 8), _mm256_loadu_ps(x + i + 8), a1);
+        a2 = _mm256_fmadd_ps(load_half_avx2(w + i + 16), _mm256_loadu_ps(x + i + 16), a2);
+        a3 = _mm256_fmadd_ps(load_half_avx2(w + i + 24), _mm256_loadu_ps(x + i + 24), a3);
+    }
+    float sum = sum_of_lanes_avx2(_mm256_add_ps(_mm256_add_ps(a0, a1), _mm256_add_ps(a2, a3)));
+    for (; i < n; ++i) {
+        sum += cb_half_to_float(w[i]) * x[i];
+    }
+    return sum;
+}
+
+CB_GEMV(f32, avx2)
+CB_GEMV(f16, avx2)
 
 CB_TARGET_END
 
@@ -122,7 +107,7 @@ static float dot_f32_avx512(const float *w, const float *x, size_t n) {
     return sum;
 }
 
-CB_GEMV_F32(avx512)
+CB_GEMV(f32, avx512)
 
 CB_TARGET_END
 
@@ -144,21 +129,38 @@ static float dot_f32_neon(const float *w, const float *x, size_t n) {
     return sum;
 }
 
-CB_GEMV_F32(neon)
+static float dot_f16_neon(const uint16_t *w, const float *x, size_t n) {
+    float32x4_t a0 = vdupq_n_f32(0), a1 = a0;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const float16x8_t half = vreinterpretq_f16_u16(vld1q_u16(w + i));
+        a0 = vfmaq_f32(a0, vcvt_f32_f16(vget_low_f16(half)), vld1q_f32(x + i));
+        a1 = vfmaq_f32(a1, vcvt_high_f32_f16(half), vld1q_f32(x + i + 4));
+    }
+    float sum = vaddvq_f32(vaddq_f32(a0, a1));
+    for (; i < n; ++i) {
+        sum += cb_half_to_float(w[i]) * x[i];
+    }
+    return sum;
+}
+
+CB_GEMV(f32, neon)
+CB_GEMV(f16, neon)
 
 #endif
 
-#define CB_ROW(ISA, SUFFIX) \
-    {"gemv_f32", "", ISA, "f32", 3, 1, {4, 0, 0, 2}, gemv_f32_##SUFFIX, fill_f32, &format_f32}
-
-const cb_kernel cb_gemv_kernels[] = {
-    CB_ROW(CB_ISA_PORTABLE, portable),
+const cb_kernel cb_gemv_float_kernels[] = {
+    CB_GEMV_ROW(f32, CB_ISA_PORTABLE, portable, 4),
+    CB_GEMV_ROW(f16, CB_ISA_PORTABLE, portable, 2),
 #if defined(CB_X86)
-    CB_ROW(CB_ISA_AVX2, avx2),
-    CB_ROW(CB_ISA_AVX512, avx512),
+    CB_GEMV_ROW(f32, CB_ISA_AVX2, avx2, 4),
+    CB_GEMV_ROW(f16, CB_ISA_AVX2, avx2, 2),
+    CB_GEMV_ROW(f32, CB_ISA_AVX512, avx512, 4),
 #elif defined(CB_ARM64)
-    CB_ROW(CB_ISA_NEON, neon),
+    CB_GEMV_ROW(f32, CB_ISA_NEON, neon, 4),
+    CB_GEMV_ROW(f16, CB_ISA_NEON, neon, 2),
 #endif
 };
 
-const size_t cb_gemv_kernel_count = sizeof cb_gemv_kernels / sizeof *cb_gemv_kernels;
+const size_t cb_gemv_float_kernel_count =
+    sizeof cb_gemv_float_kernels / sizeof *cb_gemv_float_kernels;

@@ -1,0 +1,126 @@
+/* Dot products of quantised rows for one x86 instruction set; included once for each.
+ *
+ * The including file defines CB_NAME(kernel) and, on 32 bytes or 16 16-bit integers,
+ *   CB_DOT_U8(acc, u, s)     acc + Σ of four u·s in each 32-bit lane; u below 128
+ *   CB_DOT_S8(w, a)          Σ of four w·a in each lane; a above -128
+ *   CB_MADD(acc, a, b)       acc + Σ of two a·b in each lane
+ */
+
+static float CB_NAME(dot_q8_0)(const cb_block_q8_0 *w, const cb_activations_32 *x, size_t n) {
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (size_t b = 0; b < n / 32; ++b) {
+        const __m256i dot = CB_DOT_S8(_mm256_loadu_si256((const void *)w[b].qs),
+                                      _mm256_loadu_si256((const void *)x[b].qs));
+        const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w[b].d), _mm256_set1_ps(x[b].d));
+        sum[b & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum[b & 1]);
+    }
+    return CB_NAME(sum_of_lanes)(_mm256_add_ps(sum[0], sum[1]));
+}
+
+static float CB_NAME(dot_q4_0)(const cb_block_q4_0 *w, const cb_activations_32 *x, size_t n) {
+    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+    const __m256i low = _mm256_set1_epi8(15);
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (size_t b = 0; b < n / 32; ++b) {
+        const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)w[b].qs));
+        const __m256i q = _mm256_and_si256(_mm256_srlv_epi32(twice, shift), low);
+        /* Σ (q - 8)·a = Σ q·a - 8 Σ a */
+        const __m256i offset = _mm256_zextsi128_si256(_mm_cvtsi32_si128(-8 * x[b].sum));
+        const __m256i dot = CB_DOT_U8(offset, q, _mm256_loadu_si256((const void *)x[b].qs));
+        const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w[b].d), _mm256_set1_ps(x[b].d));
+        sum[b & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum[b & 1]);
+    }
+    return CB_NAME(sum_of_lanes)(_mm256_add_ps(sum[0], sum[1]));
+}
+
+/* The 16-bit integer at `place` of each 128-bit lane, in all places of its lane. */
+#define CB_SPREAD(words, place) \
+    _mm256_shuffle_epi8(words, _mm256_set1_epi16((short)((2 * (place) + 1) << 8 | 2 * (place))))
+
+static float CB_NAME(dot_q4_k)(const cb_block_q4_k *w, const cb_activations_256 *x, size_t n) {
+    const __m256i low = _mm256_set1_epi8(15);
+    __m256 sum = _mm256_setzero_ps();
+    __m256 minimums = _mm256_setzero_ps();
+    for (size_t b = 0; b < n / 256; ++b) {
+        uint32_t packed[3];
+        memcpy(packed, w[b].scales, sizeof packed);
+        /* Eight scales and eight minimums of 6 bits, as 16-bit integers, scales first. */
+        const __m256i both = _mm256_cvtepu8_epi16(_mm_setr_epi32(
+            (int)(packed[0] & 0x3F3F3F3F),
+            (int)((packed[2] & 0x0F0F0F0F) | (packed[0] >> 2 & 0x30303030)),
+            (int)(packed[1] & 0x3F3F3F3F),
+            (int)((packed[2] >> 4 & 0x0F0F0F0F) | (packed[1] >> 2 & 0x30303030))));
+        const __m256i scales = _mm256_permute2x128_si256(both, both, 0x00);
+        const __m256i sums = _mm256_loadu_si256((const void *)x[b].sums);
+        const __m128i group_sums =
+            _mm_hadd_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+        const __m256i minimum = _mm256_zextsi128_si256(
+            _mm_madd_epi16(_mm256_extracti128_si256(both, 1), group_sums));
+        __m256i dot = _mm256_setzero_si256();
+#define CB_TWO_GROUPS(pair) \
+    { \
+        const __m256i q = _mm256_loadu_si256((const void *)(w[b].qs + 32 * (pair))); \
+        const __m256i *a = (const __m256i *)(const void *)(x[b].qs + 64 * (pair)); \
+        const __m256i p0 = \
+            _mm256_maddubs_epi16(_mm256_and_si256(q, low), _mm256_loadu_si256(a)); \
+        const __m256i p1 = _mm256_maddubs_epi16( \
+            _mm256_and_si256(_mm256_srli_epi16(q, 4), low), _mm256_loadu_si256(a + 1)); \
+        dot = CB_MADD(dot, p0, CB_SPREAD(scales, 2 * (pair))); \
+        dot = CB_MADD(dot, p1, CB_SPREAD(scales, 2 * (pair) + 1)); \
+    }
+        CB_TWO_GROUPS(0)
+        CB_TWO_GROUPS(1)
+        CB_TWO_GROUPS(2)
+        CB_TWO_GROUPS(3)
+#undef CB_TWO_GROUPS
+        const __m256 d = _mm256_set1_ps(x[b].d);
+        sum = _mm256_fmadd_ps(_mm256_mul_ps(CB_NAME(scale)(w[b].d), d), _mm256_cvtepi32_ps(dot),
+                              sum);
+        minimums = _mm256_fmadd_ps(_mm256_mul_ps(CB_NAME(scale)(w[b].dmin), d),
+                                   _mm256_cvtepi32_ps(minimum), minimums);
+    }
+    return CB_NAME(sum_of_lanes)(_mm256_sub_ps(sum, minimums));
+}
+
+static float CB_NAME(dot_q6_k)(const cb_block_q6_k *w, const cb_activations_256 *x, size_t n) {
+    const __m256i low = _mm256_set1_epi8(15), high = _mm256_set1_epi8(0x30);
+    __m256 sum = _mm256_setzero_ps();
+    for (size_t b = 0; b < n / 256; ++b) {
+        const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)w[b].scales));
+        /* Σ (q - 32)·a: the second part from the sums of 16 activations. */
+        const __m256i offset =
+            _mm256_madd_epi16(words, _mm256_loadu_si256((const void *)x[b].sums));
+        __m256i dot = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(offset, 5));
+        for (int half = 0; half < 2; ++half) {
+            const uint8_t *ql = w[b].ql + 64 * half, *qh = w[b].qh + 32 * half;
+            const __m256i *a = (const __m256i *)(const void *)(x[b].qs + 128 * half);
+            const __m256i l0 = _mm256_loadu_si256((const void *)ql);
+            const __m256i l1 = _mm256_loadu_si256((const void *)(ql + 32));
+            const __m256i h = _mm256_loadu_si256((const void *)qh);
+            /* Scale 2g of this half in the low lane, 2g + 1 in the high lane, next to it. */
+            const __m256i scales = half ? _mm256_permute2x128_si256(words, words, 0x11)
+                                        : _mm256_permute2x128_si256(words, words, 0x00);
+            const __m256i paired = _mm256_blend_epi32(scales, _mm256_srli_epi32(scales, 16), 0xF0);
+#define CB_GROUP(g, lows, highs) \
+    dot = CB_MADD(dot, \
+                  _mm256_maddubs_epi16(_mm256_or_si256(_mm256_and_si256(lows, low), \
+                                                       _mm256_and_si256(highs, high)), \
+                                       _mm256_loadu_si256(a + (g))), \
+                  CB_SPREAD(paired, 2 * (g)));
+            CB_GROUP(0, l0, _mm256_slli_epi16(h, 4))
+            CB_GROUP(1, l1, _mm256_slli_epi16(h, 2))
+            CB_GROUP(2, _mm256_srli_epi16(l0, 4), h)
+            CB_GROUP(3, _mm256_srli_epi16(l1, 4), _mm256_srli_epi16(h, 2))
+#undef CB_GROUP
+        }
+        const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w[b].d), _mm256_set1_ps(x[b].d));
+        sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
+    }
+    return CB_NAME(sum_of_lanes)(sum);
+}
+
+#undef CB_SPREAD
+#undef CB_NAME
+#undef CB_DOT_U8
+#undef CB_DOT_S8
+#undef CB_MADD
