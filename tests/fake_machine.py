@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cpubound.machine.files import Root
+from cpubound.machine.topology import Topology
 
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
@@ -21,6 +22,18 @@ def mask_of(cpus: Iterable[int], width: int = 32) -> str:
     for shift in range(0, max(width, 32), 32):
         groups.insert(0, f"{bits >> shift & 0xFFFFFFFF:08x}")
     return ",".join(groups)
+
+
+def topology_of(cpus: int, cores: Iterable[Iterable[int]] = ()) -> Topology:
+    """A topology of which only the CPUs matter, and perhaps the cores."""
+    online = frozenset(range(cpus))
+    return Topology(
+        present=online,
+        online=online,
+        cores=tuple(frozenset(core) for core in cores),
+        packages=(),
+        threads_per_core=None,
+    )
 
 
 class FakeMachine:

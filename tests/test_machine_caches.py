@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fake_machine import CPU, FakeMachine, build_server
+from fake_machine import CPU, FakeMachine, build_server, topology_of
 
 from cpubound.machine.caches import read_caches
 from cpubound.machine.values import Cache
 
 
 def rows(fake: FakeMachine, cpus: int) -> list[tuple[int, str, int | None, int]]:
-    caches = read_caches(fake.root, frozenset(range(cpus)))
+    caches = read_caches(fake.root, topology_of(cpus))
     return [(c.level, c.type, c.size_bytes, c.instances) for c in caches]
 
 
@@ -26,7 +26,7 @@ def test_a_shared_cache_counts_once_and_a_private_one_for_each_core(tmp_path: Pa
 
 def test_the_cpus_of_each_instance_are_given(tmp_path: Path) -> None:
     fake = build_server(tmp_path, packages=2, cores=1, threads=2)
-    last = read_caches(fake.root, frozenset(range(4)))[-1]
+    last = read_caches(fake.root, topology_of(4))[-1]
     assert last == Cache(
         level=3, type="unified", size_bytes=2**25, instances=2, shared_cpus=((0, 2), (1, 3))
     )
@@ -86,3 +86,11 @@ def test_sparc_writes_sizes_beside_the_topology(tmp_path: Path) -> None:
         fake.write(f"{CPU}/cpu{cpu}/l1_dcache_size", 16384)
         fake.write(f"{CPU}/cpu{cpu}/l2_cache_size", 4194304)
     assert rows(fake, 2) == [(1, "data", 16384, 2), (2, "unified", 4194304, 2)]
+
+
+def test_a_cache_with_an_empty_map_belongs_to_the_core(tmp_path: Path) -> None:
+    fake = FakeMachine(tmp_path)  # Itanium
+    for cpu in range(4):
+        fake.add_cache(cpu, 0, level=3, kind="Unified", size="9M", shared=[])
+    topology = topology_of(4, cores=((0, 1), (2, 3)))
+    assert [cache.instances for cache in read_caches(fake.root, topology)] == [2]

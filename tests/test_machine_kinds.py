@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fake_machine import CPU, FakeMachine
+from fake_machine import CPU, FakeMachine, topology_of
 
 from cpubound.machine.caches import read_caches
 from cpubound.machine.cpuinfo import read_cpuinfo
@@ -14,7 +14,7 @@ from cpubound.machine.values import CoreKind
 
 def kinds_of(fake: FakeMachine, cpus: int) -> tuple[CoreKind, ...]:
     online = frozenset(range(cpus))
-    caches = read_caches(fake.root, online)
+    caches = read_caches(fake.root, topology_of(cpus))
     return read_core_kinds(fake.root, read_cpuinfo(fake.root), online, caches)
 
 

@@ -188,6 +188,44 @@ def test_a_node_mask_without_a_list_is_read_and_cut_to_real_cpus(tmp_path: Path)
     assert nodes_of(fake)[0].cpus == (0, 1)
 
 
+def test_a_node_that_claims_the_cpus_of_another_is_left_out(tmp_path: Path) -> None:
+    fake = FakeMachine(tmp_path)  # a firmware that lists every CPU in every node
+    fake.set_cpus("0-3")
+    fake.add_node(0, range(4), 2048)
+    fake.add_node(1, range(4), 1024)
+    fake.add_node(2, [], 4096)
+    assert [node.id for node in nodes_of(fake)] == [0, 2]
+
+
+def test_the_memory_of_graphics_cards_is_no_node(tmp_path: Path) -> None:
+    fake = FakeMachine(tmp_path)
+    fake.set_cpus("0")
+    fake.add_node(0, [0], 2048)
+    fake.add_node(255, [], 2048)
+    fake.write("/proc/driver/nvidia/gpus/0004:04:00.0/numa_status", "Node: 255\nNUMA: online")
+    assert [node.id for node in nodes_of(fake)] == [0]
+
+
+def test_a_cpu_without_a_topology_folder_is_a_core_of_its_own_in_no_package(
+    tmp_path: Path,
+) -> None:
+    fake = FakeMachine(tmp_path)
+    fake.set_cpus("0-2")
+    for cpu in range(2):
+        fake.add_cpu(cpu, siblings=[0, 1], package_cpus=[0, 1])
+    topology = read(fake)
+    assert topology.cores == (frozenset({0, 1}), frozenset({2}))
+    assert topology.packages == (frozenset({0, 1}),)
+
+
+def test_the_first_cpus_of_a_machine_may_be_offline(tmp_path: Path) -> None:
+    fake = build_server(tmp_path, packages=2, cores=4, threads=1)
+    fake.set_cpus("2-6", present="0-7")
+    topology = read(fake)
+    assert [sorted(package) for package in topology.packages] == [[2, 3], [4, 5, 6]]
+    assert len(topology.cores) == 5
+
+
 def test_a_kernel_without_numa_has_one_node_with_everything(tmp_path: Path) -> None:
     fake = FakeMachine(tmp_path)
     fake.set_cpus("0-1")

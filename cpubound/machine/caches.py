@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpubound.machine.files import CpuSet, Root
-from cpubound.machine.topology import CPU_FOLDER
+from cpubound.machine.topology import CPU_FOLDER, Topology
 from cpubound.machine.values import Cache
 
 _TYPES = {"Data": "data", "Instruction": "instruction", "Unified": "unified"}
@@ -15,18 +15,24 @@ _SPARC_CACHES = (
 _Key = tuple[int, str, int | None]  # level, type, size
 
 
-def read_caches(root: Root, online: CpuSet) -> tuple[Cache, ...]:
+def read_caches(root: Root, topology: Topology) -> tuple[Cache, ...]:
     """Read the caches from sysfs, one row for each level, type and size.
 
     A cache is counted once however many CPUs share it, and once if a virtual machine
     lists it twice for the same CPUs. Empty where the kernel says nothing.
     """
+    online = topology.online
+    siblings = {cpu: core for core in topology.cores for cpu in core}
     instances: dict[_Key, dict[CpuSet, None]] = {}
     claimed: set[tuple[int, str, int]] = set()
     for cpu in sorted(online):
         folder = f"{CPU_FOLDER}/cpu{cpu}/cache"
         for index in root.list_numbers(folder, "index"):
-            level, kind, size, shared = _read_cache(root, f"{folder}/index{index}", cpu, online)
+            level, kind, size, shared = _read_cache(root, f"{folder}/index{index}")
+            if shared is not None:
+                # Itanium leaves the map of some caches empty: they belong to the core.
+                shared = shared or siblings.get(cpu, frozenset())
+            shared = (shared or frozenset()) & online | {cpu}
             if level is None or kind is None or (level, kind, cpu) in claimed:
                 continue
             claimed.update((level, kind, sharer) for sharer in shared)
@@ -48,8 +54,8 @@ def read_caches(root: Root, online: CpuSet) -> tuple[Cache, ...]:
 
 
 def _read_cache(
-    root: Root, folder: str, cpu: int, online: CpuSet
-) -> tuple[int | None, str | None, int | None, CpuSet]:
+    root: Root, folder: str
+) -> tuple[int | None, str | None, int | None, CpuSet | None]:
     level = root.read_integer(f"{folder}/level")
     if level is not None and not 1 <= level <= 9:
         level = None
@@ -58,7 +64,7 @@ def _read_cache(
     shared = root.read_cpu_mask(f"{folder}/shared_cpu_map")
     if shared is None:
         shared = root.read_cpu_list(f"{folder}/shared_cpu_list")
-    return level, kind, size, ((shared or frozenset()) & online) | {cpu}
+    return level, kind, size, shared
 
 
 def _order(item: tuple[_Key, object]) -> tuple[int, str, int]:

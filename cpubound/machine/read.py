@@ -7,7 +7,6 @@ import platform
 from pathlib import Path
 
 from cpubound.errors import UsageError
-from cpubound.machine import portable
 from cpubound.machine.caches import read_caches
 from cpubound.machine.cpuinfo import read_cpuinfo
 from cpubound.machine.files import Root
@@ -35,7 +34,9 @@ def read_machine(sysroot: Path | None = None) -> Machine:
         return read_linux(Root(sysroot))
     if platform.system() == "Linux":
         return read_linux(Root())
-    return portable.read_portable()
+    from cpubound.machine.portable import read_portable
+
+    return read_portable()
 
 
 def read_linux(root: Root) -> Machine:
@@ -47,7 +48,7 @@ def read_linux(root: Root) -> Machine:
     if not topology.online:
         topology = _assume_cpus(root)
     online = topology.online
-    caches = read_caches(root, online)
+    caches = read_caches(root, topology)
     limits = read_limits(root, online)
     power = read_power(root, online)
     return Machine(

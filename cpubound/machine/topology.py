@@ -49,13 +49,22 @@ def read_topology(root: Root, cpuinfo: CpuInfo) -> Topology:
 def read_numa_nodes(
     root: Root, topology: Topology, memory_bytes: int | None
 ) -> tuple[NumaNode, ...]:
-    """Read the memory nodes; a kernel without NUMA has one with everything in it."""
+    """Read the memory nodes; a kernel without NUMA has one with everything in it.
+
+    Left out are the memory of graphics cards and, as hwloc does, nodes that claim CPUs of
+    an earlier one: such a table is wrong.
+    """
     nodes = []
+    taken: set[int] = set()
+    graphics = _read_graphics_nodes(root)
     for number in root.list_numbers(NODE_FOLDER, "node"):
         folder = f"{NODE_FOLDER}/node{number}"
         cpus = root.read_cpu_list(f"{folder}/cpulist")
         if cpus is None:
             cpus = root.read_cpu_mask(f"{folder}/cpumap") or frozenset()
+        if number in graphics or taken & cpus:
+            continue
+        taken |= cpus
         nodes.append(
             NumaNode(
                 id=number,
@@ -67,6 +76,14 @@ def read_numa_nodes(
     if nodes:
         return tuple(nodes)
     return (NumaNode(id=0, cpus=tuple(sorted(topology.online)), memory_bytes=memory_bytes),)
+
+
+def _read_graphics_nodes(root: Root) -> CpuSet:
+    """List the nodes that NVIDIA's driver makes of the memory of its cards (POWER, Grace)."""
+    folder = "/proc/driver/nvidia/gpus"
+    states = [root.read_fields(f"{folder}/{card}/numa_status") for card in root.list_folder(folder)]
+    numbers = [parse_integer(state.get("Node", "")) for state in states]
+    return frozenset(number for number in numbers if number is not None)
 
 
 def _read_present(root: Root, cpuinfo: CpuInfo) -> CpuSet:
@@ -99,7 +116,8 @@ def _read_stat_cpus(root: Root) -> CpuSet:
 def _read_cores(root: Root, cpuinfo: CpuInfo, online: CpuSet) -> tuple[CpuSet, ...]:
     groups = _distinct_groups(root, online, "core_cpus", "thread_siblings")
     if groups:
-        return groups
+        known = frozenset().union(*groups)
+        return (*groups, *(frozenset({cpu}) for cpu in sorted(online - known)))
     identifiers = {
         cpu: (_package_id(root, cpuinfo, cpu), core)
         for cpu in online
@@ -117,7 +135,7 @@ def _read_packages(root: Root, cpuinfo: CpuInfo, online: CpuSet) -> tuple[CpuSet
     }
     if not groups:
         return _group_by(identifiers) if len(identifiers) == len(online) else ()
-    if any(root.exists(f"{CPU_FOLDER}/cpu{cpu}/topology/book_id") for cpu in online):
+    if _has_books(root, cpuinfo, online):
         return groups  # s390 numbers the packages of each book from zero
     # Some kernels give half of a package as its siblings (cluster-on-die).
     merged: dict[tuple[str, int], set[int]] = {}
@@ -128,15 +146,21 @@ def _read_packages(root: Root, cpuinfo: CpuInfo, online: CpuSet) -> tuple[CpuSet
     return tuple(frozenset(group) for group in merged.values())
 
 
+def _has_books(root: Root, cpuinfo: CpuInfo, online: CpuSet) -> bool:
+    if (cpuinfo.first("vendor_id") or "").startswith("IBM/S390"):
+        return True
+    folder = f"{CPU_FOLDER}/cpu{min(online)}/topology" if online else ""
+    return bool(online) and any(root.exists(f"{folder}/book_{x}") for x in ("id", "siblings"))
+
+
 def _distinct_groups(root: Root, online: CpuSet, *names: str) -> tuple[CpuSet, ...]:
-    """Give the distinct sibling sets of the online CPUs; CPUs without one stand alone."""
+    """Give the distinct sibling sets of the online CPUs; a CPU without one is in none."""
     groups: dict[CpuSet, None] = {}
-    found = False
     for cpu in sorted(online):
         siblings = root.read_cpus(f"{CPU_FOLDER}/cpu{cpu}/topology", *names)
-        found = found or siblings is not None
-        groups.setdefault((siblings or frozenset()) & online | {cpu}, None)
-    return _drop_overlaps(groups) if found else ()
+        if siblings is not None:
+            groups.setdefault(siblings & online | {cpu}, None)
+    return _drop_overlaps(groups)
 
 
 def _drop_overlaps(groups: Iterable[CpuSet]) -> tuple[CpuSet, ...]:
