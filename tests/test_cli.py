@@ -76,7 +76,8 @@ def test_predict_prints_the_document_of_the_contract(run: Run) -> None:
     assert document["schema"] == "cpubound.predictions/1"
     row = document["predictions"][0]
     assert set(row) >= {
-        "model", "quant_label", "threads", "depth_tokens", "n_ctx", "batch", "kv_type_k", "kv_type_v",
+        "model", "quant_label", "threads", "depth_tokens", "n_ctx", "batch", "kv_type_k",
+        "kv_type_v",
         "flash_attn", "tokens_per_s", "low", "high", "fast_tokens_per_s", "ceiling_tokens_per_s",
         "bound", "basis", "bytes_per_token", "seconds", "fits_in_memory", "assumptions",
     }  # fmt: skip
