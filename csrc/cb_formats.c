@@ -84,11 +84,12 @@ static void quantize_q8_0(const float *x, void *activations, size_t n) {
         const float d = largest / 127.0f;
         const float inverse = d != 0.0f ? 1.0f / d : 0.0f;
         blocks[i].d = cb_half_to_float(cb_float_to_half(d));
-        blocks[i].sum = 0;
+        int sum = 0;
         for (int j = 0; j < 32; ++j) {
             blocks[i].qs[j] = (int8_t)roundf(x[j] * inverse);
-            blocks[i].sum += blocks[i].qs[j];
+            sum += blocks[i].qs[j];
         }
+        blocks[i].sum = blocks[i].d * (float)sum;
     }
 }
 

@@ -37,7 +37,7 @@ typedef struct cb_block_q6_k {
 
 typedef struct cb_activations_32 { /* Q8_0 */
     float d;                       /* a binary16 value */
-    int32_t sum;                   /* of qs */
+    float sum;                     /* d · Σ qs */
     int8_t qs[32];
 } cb_activations_32;
 

@@ -112,7 +112,7 @@ static __m256i pairs_avx2(__m256i products) {
 }
 
 #define CB_NAME(kernel) kernel##_avx2
-#define CB_DOT_U8(acc, u, s) _mm256_add_epi32(acc, pairs_avx2(_mm256_maddubs_epi16(u, s)))
+#define CB_DOT_U8(u, s) pairs_avx2(_mm256_maddubs_epi16(u, s))
 #define CB_DOT_S8(w, a) \
     pairs_avx2(_mm256_maddubs_epi16(_mm256_sign_epi8(w, w), _mm256_sign_epi8(a, w)))
 #define CB_MADD(acc, a, b) _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
@@ -134,7 +134,7 @@ CB_TARGET_BEGIN(CB_FEATURES_AVX512VNNI)
 #define sum_of_lanes_avx512vnni sum_of_lanes_avx2
 
 #define CB_NAME(kernel) kernel##_avx512vnni
-#define CB_DOT_U8(acc, u, s) _mm256_dpbusd_epi32(acc, u, s)
+#define CB_DOT_U8(u, s) _mm256_dpbusd_epi32(_mm256_setzero_si256(), u, s)
 #define CB_DOT_S8(w, a) \
     _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_sign_epi8(w, w), _mm256_sign_epi8(a, w))
 #define CB_MADD(acc, a, b) _mm256_dpwssd_epi32(acc, a, b)

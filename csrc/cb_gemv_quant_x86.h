@@ -1,36 +1,56 @@
 /* Dot products of quantised rows for one x86 instruction set; included once for each.
  *
  * The including file defines CB_NAME(kernel) and, on 32 bytes or 16 16-bit integers,
- *   CB_DOT_U8(acc, u, s)     acc + Σ of four u·s in each 32-bit lane; u below 128
- *   CB_DOT_S8(w, a)          Σ of four w·a in each lane; a above -128
- *   CB_MADD(acc, a, b)       acc + Σ of two a·b in each lane
+ *   CB_DOT_U8(u, s)       Σ of four u·s in each 32-bit lane; u below 128
+ *   CB_DOT_S8(w, a)       Σ of four w·a in each lane; a above -128
+ *   CB_MADD(acc, a, b)    acc + Σ of two a·b in each lane
  */
 
+static inline __m256 CB_NAME(add_q8_0)(__m256 sum, const cb_block_q8_0 *w,
+                                       const cb_activations_32 *x) {
+    const __m256i dot = CB_DOT_S8(_mm256_loadu_si256((const void *)w->qs),
+                                  _mm256_loadu_si256((const void *)x->qs));
+    const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w->d), _mm256_set1_ps(x->d));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
+}
+
 static float CB_NAME(dot_q8_0)(const cb_block_q8_0 *w, const cb_activations_32 *x, size_t n) {
-    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (size_t b = 0; b < n / 32; ++b) {
-        const __m256i dot = CB_DOT_S8(_mm256_loadu_si256((const void *)w[b].qs),
-                                      _mm256_loadu_si256((const void *)x[b].qs));
-        const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w[b].d), _mm256_set1_ps(x[b].d));
-        sum[b & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum[b & 1]);
+    __m256 even = _mm256_setzero_ps(), odd = even;
+    size_t b = 0;
+    for (; b + 2 <= n / 32; b += 2) {
+        even = CB_NAME(add_q8_0)(even, w + b, x + b);
+        odd = CB_NAME(add_q8_0)(odd, w + b + 1, x + b + 1);
     }
-    return CB_NAME(sum_of_lanes)(_mm256_add_ps(sum[0], sum[1]));
+    if (b < n / 32) {
+        even = CB_NAME(add_q8_0)(even, w + b, x + b);
+    }
+    return CB_NAME(sum_of_lanes)(_mm256_add_ps(even, odd));
+}
+
+/* Σ (q - 8)·a = Σ q·a - 8 Σ a: the second part, the same in each lane, goes to `offset`. */
+static inline __m256 CB_NAME(add_q4_0)(__m256 sum, __m256 *offset, const cb_block_q4_0 *w,
+                                       const cb_activations_32 *x) {
+    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+    const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)w->qs));
+    const __m256i q = _mm256_and_si256(_mm256_srlv_epi32(twice, shift), _mm256_set1_epi8(15));
+    const __m256i dot = CB_DOT_U8(q, _mm256_loadu_si256((const void *)x->qs));
+    const __m256 d = CB_NAME(scale)(w->d);
+    *offset = _mm256_fmadd_ps(d, _mm256_set1_ps(x->sum), *offset);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, _mm256_set1_ps(x->d)), sum);
 }
 
 static float CB_NAME(dot_q4_0)(const cb_block_q4_0 *w, const cb_activations_32 *x, size_t n) {
-    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
-    const __m256i low = _mm256_set1_epi8(15);
-    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (size_t b = 0; b < n / 32; ++b) {
-        const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)w[b].qs));
-        const __m256i q = _mm256_and_si256(_mm256_srlv_epi32(twice, shift), low);
-        /* Σ (q - 8)·a = Σ q·a - 8 Σ a */
-        const __m256i offset = _mm256_zextsi128_si256(_mm_cvtsi32_si128(-8 * x[b].sum));
-        const __m256i dot = CB_DOT_U8(offset, q, _mm256_loadu_si256((const void *)x[b].qs));
-        const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w[b].d), _mm256_set1_ps(x[b].d));
-        sum[b & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum[b & 1]);
+    __m256 even = _mm256_setzero_ps(), odd = even, even_offset = even, odd_offset = even;
+    size_t b = 0;
+    for (; b + 2 <= n / 32; b += 2) {
+        even = CB_NAME(add_q4_0)(even, &even_offset, w + b, x + b);
+        odd = CB_NAME(add_q4_0)(odd, &odd_offset, w + b + 1, x + b + 1);
     }
-    return CB_NAME(sum_of_lanes)(_mm256_add_ps(sum[0], sum[1]));
+    if (b < n / 32) {
+        even = CB_NAME(add_q4_0)(even, &even_offset, w + b, x + b);
+    }
+    return CB_NAME(sum_of_lanes)(_mm256_add_ps(even, odd)) -
+           8 * _mm256_cvtss_f32(_mm256_add_ps(even_offset, odd_offset));
 }
 
 /* The 16-bit integer at `place` of each 128-bit lane, in all places of its lane. */

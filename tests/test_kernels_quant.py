@@ -17,7 +17,7 @@ ROWS = [
 ]
 # Where the binary16 scales of a block are, in bytes from its start.
 SCALES = {"q8_0": [0], "q4_0": [0], "q4_k": [0, 2], "q6_k": [208]}
-Q8_0 = np.dtype([("d", "<f4"), ("sum", "<i4"), ("qs", "i1", 32)])
+Q8_0 = np.dtype([("d", "<f4"), ("sum", "<f4"), ("qs", "i1", 32)])
 Q8_K = np.dtype([("d", "<f4"), ("qs", "i1", 256), ("sums", "<i2", 16)])
 
 
@@ -111,7 +111,8 @@ def test_activations_of_small_blocks_are_what_ggml_stores(dtype: str) -> None:
     theirs = gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q8_0).reshape(-1, 34)
     np.testing.assert_array_equal(blocks["qs"], theirs[:, 2:].view(np.int8))
     np.testing.assert_array_equal(blocks["d"], theirs[:, :2].copy().view("<f2").ravel())
-    np.testing.assert_array_equal(blocks["sum"], blocks["qs"].sum(axis=1, dtype=np.int32))
+    sums = blocks["qs"].sum(axis=1, dtype=np.int32).astype(np.float32)
+    np.testing.assert_array_equal(blocks["sum"], blocks["d"] * sums)
 
 
 def test_activations_of_large_blocks_follow_ggmls_formula() -> None:
