@@ -1,17 +1,15 @@
-"""cpubound.machine.firmware: memory modules from SMBIOS tables."""
+"""cpubound.machine.firmware: memory devices in SMBIOS tables."""
 
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 
 import pytest
 from builders import build_machine
-from fake_machine import FakeMachine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpubound.machine.firmware import TABLE, parse_memory_modules, read_memory_modules
+from cpubound.machine.firmware import parse_memory_modules
 from cpubound.machine.values import MemoryModule
 
 DDR5, LPDDR5, EMPTY = 0x22, 0x23, 0x02
@@ -44,10 +42,8 @@ def bios() -> bytes:
     return bytes([0, 4, 0, 0]) + b"Vendor\0Version\0\0"
 
 
-def test_a_module_is_read(tmp_path: Path) -> None:
-    fake = FakeMachine(tmp_path)
-    fake.write(TABLE, bios() + device() + END)
-    assert read_memory_modules(fake.root) == (
+def test_a_module_is_read() -> None:
+    assert parse_memory_modules(bios() + device() + END) == (
         MemoryModule(
             locator="DIMM_A1",
             type="DDR5",
@@ -58,10 +54,6 @@ def test_a_module_is_read(tmp_path: Path) -> None:
             channel="A",
         ),
     )
-
-
-def test_without_a_table_there_are_no_modules(tmp_path: Path) -> None:
-    assert read_memory_modules(FakeMachine(tmp_path).root) == ()
 
 
 def test_an_empty_slot_is_left_out() -> None:
@@ -88,26 +80,6 @@ def test_a_speed_above_65_gigatransfers_is_given_elsewhere() -> None:
 def test_an_unknown_configured_speed_falls_back_to_the_rated_one() -> None:
     (module,) = parse_memory_modules(device(configured=0, rated=3200) + END)
     assert module.transfers_per_s == 3_200_000_000
-
-
-@pytest.mark.parametrize(
-    ("locator", "bank", "channel"),
-    [
-        ("DIMM_A1", "BANK 0", "A"),
-        ("DIMM_B2", "BANK 2", "B"),
-        ("ChannelA-DIMM0", "BANK 0", "A"),
-        ("Controller1-ChannelB-DIMM0", "BANK 3", "CONTROLLER1 B"),
-        ("DIMM 0", "P0 CHANNEL C", "P0 C"),
-        ("Channel 3", "x", "3"),
-        ("P1-DIMMC1", "P1_Node1", "P1 NODE1 C"),
-        ("CPU1_DIMM_A1", "NODE 1", "NODE 1 CPU1 A"),
-        ("SODIMM 1", "BANK 0", None),
-        ("", "", None),
-    ],
-)
-def test_the_channel_is_told_by_the_locator(locator: str, bank: str, channel: str | None) -> None:
-    (module,) = parse_memory_modules(device(locator=locator, bank=bank) + END)
-    assert module.channel == channel
 
 
 def test_a_table_cut_anywhere_gives_only_whole_modules() -> None:

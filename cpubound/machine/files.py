@@ -90,7 +90,7 @@ class Root:
 
     def __init__(self, sysroot: Path | None = None) -> None:
         self.is_live = sysroot is None
-        self._top = "" if sysroot is None else os.path.realpath(sysroot)
+        self._top = "" if sysroot is None else os.path.realpath(sysroot).rstrip("/")
         self._inside: dict[str, bool] = {}
 
     def read_bytes(self, path: str) -> bytes | None:
@@ -193,7 +193,7 @@ class Root:
             return False  # a name that cannot be one: too long, or with a NUL in it
 
     def _contains(self, real: str) -> bool:
-        return real == self._top or real.startswith(self._top.rstrip("/") + "/")
+        return real == self._top or real.startswith(self._top + "/")
 
 
 def _read_all(handle: int) -> bytes:

@@ -1,15 +1,13 @@
-"""Memory modules from the firmware's SMBIOS tables."""
+"""Memory devices in the firmware's SMBIOS tables."""
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 
-from cpubound.machine.files import Root
+from cpubound.machine.channels import find_channel
 from cpubound.machine.values import MemoryModule
 
-TABLE = "/sys/firmware/dmi/tables/DMI"
 _MEMORY_DEVICE = 17
 _END_OF_TABLE = 127
 _MAX_STRUCTURES = 65_536
@@ -30,22 +28,6 @@ _TYPES = {
     0x23: "LPDDR5",
     0x24: "HBM3",
 }
-# A locator names its channel in one of these ways: "Channel A", "ChannelA-DIMM0", "DIMM_P0_A1",
-# "P0 CHANNEL C", "DIMM_A1", "Controller0-ChannelA-DIMM0".
-_CHANNEL_WORD = re.compile(r"channel[ _-]?([a-z]|\d{1,2})(?![a-z])", re.IGNORECASE)
-_CHANNEL_LETTER = re.compile(r"dimm[ _-]?(?:(p\d|cpu\d)[ _-]?)?([a-z])\d?$", re.IGNORECASE)
-_SOCKET_WORD = re.compile(
-    r"(?:^|[^a-z])(p\d|cpu[ _-]?\d|node[ _-]?\d|controller[ _-]?\d)", re.IGNORECASE
-)
-
-
-def read_memory_modules(root: Root) -> tuple[MemoryModule, ...]:
-    """Read the populated memory slots; empty where the table is missing or not readable.
-
-    Linux lets only the administrator read it.
-    """
-    table = root.read_bytes(TABLE)
-    return parse_memory_modules(table) if table else ()
 
 
 def parse_memory_modules(table: bytes) -> tuple[MemoryModule, ...]:
@@ -92,7 +74,7 @@ def _parse_module(body: bytes, strings: tuple[str, ...]) -> MemoryModule | None:
         transfers_per_s=_speed(body, 0x20, 0x58) or rated,
         rated_transfers_per_s=rated,
         width_bits=None if data_width in (None, 0, 0xFFFF) else data_width,
-        channel=_channel(locator, bank),
+        channel=find_channel(locator, bank),
     )
 
 
@@ -112,18 +94,6 @@ def _speed(body: bytes, offset: int, extended_offset: int) -> int | None:
     if speed == 0xFFFF:
         speed = _double_word(body, extended_offset)
     return speed * 1_000_000 if speed else None
-
-
-def _channel(locator: str | None, bank: str | None) -> str | None:
-    for text in (locator, bank):
-        match = _CHANNEL_WORD.search(text or "")
-        name = match[1] if match else None
-        if name is None and (match := _CHANNEL_LETTER.search(text or "")):
-            name = match[2]
-        if name is not None:
-            sockets = _SOCKET_WORD.findall(f"{bank or ''} {locator or ''}")
-            return " ".join([*dict.fromkeys(word.upper() for word in sockets), name.upper()])
-    return None
 
 
 def _string(body: bytes, offset: int, strings: tuple[str, ...]) -> str | None:

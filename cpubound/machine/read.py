@@ -10,12 +10,12 @@ from cpubound.errors import UsageError
 from cpubound.machine.caches import read_caches
 from cpubound.machine.cpuinfo import read_cpuinfo
 from cpubound.machine.files import Root
-from cpubound.machine.firmware import read_memory_modules
 from cpubound.machine.hypervisor import read_hypervisor
 from cpubound.machine.isa import read_architecture, read_cpu_model, read_isa_flags
 from cpubound.machine.kinds import read_core_kinds
 from cpubound.machine.limits import count_effective_cpus, read_limits
 from cpubound.machine.memory import read_load_average, read_memory, read_steal_fraction
+from cpubound.machine.modules import read_memory_modules
 from cpubound.machine.power import read_power
 from cpubound.machine.topology import Topology, read_numa_nodes, read_topology
 from cpubound.machine.values import Machine
