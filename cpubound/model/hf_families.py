@@ -133,8 +133,10 @@ def _gemma4(config: Config, keys: Keys) -> None:
         keys["attention.head_count_kv"] = tuple(
             window if is_window else full for is_window in windows
         )
-    if config.get("attention_k_eq_v"):
-        keys["attention.key_is_value"] = True
+
+
+def _gemma4_features(config: Config) -> list[str]:
+    return [] if config.get("attention_k_eq_v") else ["attn_v"]
 
 
 def _phi3(config: Config, keys: Keys) -> None:
@@ -492,7 +494,9 @@ _LLAMA = Family(architecture="llama", extend=_llama, features=_llama_features)
 _GEMMA3 = Family(
     architecture="gemma3", extend=_gemma3, tied_by_default=True, defaults=_GEMMA3_DEFAULTS
 )
-_GEMMA4 = Family(architecture="gemma4", extend=_gemma4, tied_by_default=True)
+_GEMMA4 = Family(
+    architecture="gemma4", extend=_gemma4, features=_gemma4_features, tied_by_default=True
+)
 _QWEN35 = Family(architecture="qwen35", extend=_qwen35)
 _QWEN35_MOE = Family(architecture="qwen35moe", extend=_qwen35_moe)
 _DEEPSEEK = Family(architecture="deepseek2", extend=_deepseek, features=_deepseek_features)
@@ -523,6 +527,8 @@ FAMILIES: dict[str, Family] = {
     "gemma3_text": _GEMMA3,
     "gemma4": _GEMMA4,
     "gemma4_text": _GEMMA4,
+    "gemma4_unified": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
     "phi3": Family(architecture="phi3", extend=_phi3, features=_phi3_features),
     "granite": Family(architecture="granite", extend=_granite, features=_attention_bias),
     "granitemoe": _GRANITE_MOE,

@@ -222,8 +222,8 @@ class _Layers:
             return (self._number("attention.q_lora_rank", 0, 0) > 0) == (when == "q_lora")
         if when == "per_layer":
             return self._number("embedding_length_per_layer_input", 0, 0) > 0
-        if when in ("own_kv", "own_v"):
-            return self._has_own_kv(index, values=when == "own_v")
+        if when in ("window", "full"):
+            return self._is_window(index) == (when == "window")
         raise UsageError(f"layouts.toml names an unknown kind of layer ({when}): correct it")
 
     def _mixer(self, index: int) -> str:
@@ -261,13 +261,6 @@ class _Layers:
 
     def _full_attention_layer(self) -> int:
         return next((i for i in range(self.count) if not self._is_window(i)), 0)
-
-    def _has_own_kv(self, index: int, *, values: bool) -> bool:
-        if index >= self.count - self._number("attention.shared_kv_layers", 0, 0):
-            return False
-        # Gemma 4 layers of full attention may use their keys as values.
-        shares_values = bool(self.keys.get("attention.key_is_value", False))
-        return not (values and shares_values and not self._is_window(index))
 
     def _dimensions(self, index: int) -> dict[str, int]:
         number = self._number
