@@ -132,6 +132,8 @@ def _windows(spec: ModelSpec, hyper: HyperParameters) -> dict[int, int]:
         if rule.layers is not None and rule.layers != count:
             return {}
         size = rule.fixed or size
+        if rule.period == 0:
+            return dict.fromkeys(range(count), size)
     listed = hyper.array("attention.sliding_window_pattern")
     if listed is not None:
         return {block: size for block, flag in enumerate(listed) if flag}
