@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from builders import GB, build_engine, build_measurement, build_profile, build_traffic
 
@@ -9,6 +10,7 @@ from cpubound.errors import ProfileError, UsageError
 from cpubound.prediction.decode import predict_decode
 
 BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}
+GEMV_Q4_K = build_measurement(2, 18.0 * GB, kernel="gemv_q4_k")
 RATES = {"Q4_0": {1: 10.0 * GB, 2: 20.0 * GB}, "Q6_K": {1: 5.0 * GB, 2: 10.0 * GB}}
 
 
@@ -43,14 +45,9 @@ def test_without_an_engine_stage_the_textbook_formula_is_the_basis() -> None:
 
 
 def test_own_kernels_are_the_basis_where_only_they_were_measured() -> None:
-    profile = build_profile(BANDWIDTH)
     gemv = build_measurement(2, 15.0 * GB, kernel="gemv_q4_0")
-    profile = type(profile)(
-        **{
-            **{f: getattr(profile, f) for f in profile.__struct_fields__},
-            "bandwidth": (*profile.bandwidth, gemv),
-        }
-    )
+    profile = build_profile(BANDWIDTH)
+    profile = msgspec.structs.replace(profile, bandwidth=(*profile.bandwidth, gemv))
     p = predict_decode(profile, build_traffic({"Q4_0": 600_000_000}), 2)
     assert p.basis == "kernel"
     assert p.tokens_per_s == pytest.approx(25)
@@ -122,12 +119,17 @@ def test_no_threads_and_a_batch_are_refused() -> None:
 
 
 def test_a_profile_without_bandwidth_is_refused() -> None:
-    profile = build_profile(BANDWIDTH)
-    empty = type(profile)(
-        **{
-            **{f: getattr(profile, f) for f in profile.__struct_fields__},
-            "bandwidth": (build_measurement(1, 1e9, kernel="copy"),),
-        }
-    )
+    copies = (build_measurement(1, 1e9, kernel="copy"),)
+    empty = msgspec.structs.replace(build_profile(BANDWIDTH), bandwidth=copies)
     with pytest.raises(ProfileError, match="calibrate"):
         predict_decode(empty, build_traffic({"Q4_0": 1}), 1)
+
+
+def test_own_kernels_stand_in_for_the_types_of_their_family() -> None:
+    profile = msgspec.structs.replace(
+        build_profile(BANDWIDTH), bandwidth=(*build_profile(BANDWIDTH).bandwidth, GEMV_Q4_K)
+    )
+    p = predict_decode(profile, build_traffic({"Q5_K": 550_000_000}), 2)
+    assert p.basis == "kernel"
+    assert p.tokens_per_s == pytest.approx(1 / (0.55 / (18 * 5.5 / 4.5)))
+    assert any("taken from Q4_K" in a for a in p.assumptions)

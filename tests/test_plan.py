@@ -5,11 +5,9 @@ import pytest
 from cpubound.calibration.plan import load_plan, probe_bytes, probe_layers
 from cpubound.calibration.probes import plan_probes, probe_traffic
 from cpubound.errors import UsageError
-from cpubound.model.catalog import catalog_model, catalog_names
+from cpubound.model.catalog import catalog_entry, catalog_names
 from cpubound.model.quant import quant_type
 from cpubound.units import GIB, MIB
-
-SHAPE_KEYS = ("embedding_length", "block_count", "feed_forward_length")
 
 
 def test_the_standard_plan_measures_ten_quant_types() -> None:
@@ -26,19 +24,17 @@ def test_every_probe_is_of_one_type_and_near_the_wanted_size() -> None:
     for probe in plan_probes(load_plan(), 144 * MIB):
         matrices = [t for t in probe.spec.tensors if len(t.shape) > 1]
         assert {t.type.name for t in matrices} == {probe.type}
-        if probe.name.startswith(("wide", "deep")):
-            assert 80 * MIB < sum(t.n_bytes for t in matrices) < 220 * MIB
+        if probe.name.startswith(("wide", "deep")):  # a layer of F16 is 214 MiB
+            assert 80 * MIB < sum(t.n_bytes for t in matrices) < 240 * MIB
 
 
-def test_no_probe_has_the_width_depth_or_ffn_of_a_catalogue_model() -> None:
+def test_no_probe_has_the_width_or_ffn_of_a_catalogue_model() -> None:
     probes = plan_probes(load_plan(), 144 * MIB)
     for name in catalog_names():
-        model = catalog_model(name, "Q8_0")
+        model = catalog_entry(name).shape.hyper_parameters
         for probe in probes:
-            if probe.name.startswith("kv"):
-                continue
             for key in ("embedding_length", "feed_forward_length"):
-                assert probe.spec.hyper_parameters[key] != model.hyper_parameters.get(key), name
+                assert probe.spec.hyper_parameters[key] != model.get(key), name
 
 
 def test_probes_differ_in_depth_and_width_for_each_type() -> None:

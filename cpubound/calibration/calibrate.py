@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from cpubound import __version__
 from cpubound.calibration.bandwidth import (
     MIN_WORKING_SET_BYTES,
+    REFERENCE_KERNEL,
     BandwidthCell,
     OpenBench,
     Progress,
@@ -36,7 +37,6 @@ from cpubound.profile import (
     judge_noise,
 )
 
-BANDWIDTH_KERNELS = ("read",)
 PAGE_KINDS = ("anon_4k", "anon_2m")
 # The engine runs at no more thread counts than this: each costs every probe once more.
 MAX_ENGINE_COUNTS = 6
@@ -69,7 +69,7 @@ def calibrate(
     started = time.monotonic()
     counts = thread_counts(machine)
     available = _available_bytes(machine)
-    cells = _bandwidth_cells(machine, counts)
+    cells = _bandwidth_cells(machine, plan.kernels, counts)
     set_bytes = working_set_bytes(machine.last_level_cache_bytes, available, MIN_WORKING_SET_BYTES)
     budget = max(set_bytes, (available or 4 * set_bytes) // 4)
     bandwidth = measure_bandwidth(
@@ -102,7 +102,7 @@ def calibrate(
     with ExitStack() as stack:
         reference = open_references(
             stack,
-            [c for c in cells if c.page_kind == PAGE_KINDS[0] and c.threads in engine_counts],
+            [c for c in cells if _is_reference(c) and c.threads in engine_counts],
             open_bench=open_bench,
             set_bytes=set_bytes,
         )
@@ -172,7 +172,10 @@ def _available_bytes(machine: Machine) -> int | None:
     return min(known) if known else None
 
 
-def _bandwidth_cells(machine: Machine, counts: Sequence[int]) -> list[BandwidthCell]:
+def _bandwidth_cells(
+    machine: Machine, kernels: Sequence[str], counts: Sequence[int]
+) -> list[BandwidthCell]:
+    """Every kernel on small pages, as weights lie in a mapped file; ``read`` on huge ones too."""
     kinds = (
         PAGE_KINDS if machine.transparent_huge_pages in ("always", "madvise") else PAGE_KINDS[:1]
     )
@@ -180,10 +183,14 @@ def _bandwidth_cells(machine: Machine, counts: Sequence[int]) -> list[BandwidthC
         BandwidthCell(
             kernel=kernel, threads=threads, page_kind=kind, cpus=placement(machine, threads)
         )
-        for kernel in BANDWIDTH_KERNELS
-        for kind in kinds
+        for kernel in kernels
+        for kind in (kinds if kernel == REFERENCE_KERNEL else PAGE_KINDS[:1])
         for threads in counts
     ]
+
+
+def _is_reference(cell: BandwidthCell) -> bool:
+    return cell.kernel == REFERENCE_KERNEL and cell.page_kind == PAGE_KINDS[0]
 
 
 def _bandwidth_warnings(

@@ -60,6 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     engine_seconds: float
     engine_rounds: int
     probe_mib: int
+    kernels: tuple[str, ...]
     types: tuple[str, ...]
     attention: tuple[tuple[str, str, bool], ...]
     shapes: tuple[ProbeShape, ...]

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from cpubound.errors import ProfileError, UsageError
 from cpubound.model.values import AttentionRead, ModelTraffic
 from cpubound.prediction.rates import (
+    KERNEL_RELATIVE_ERROR,
     Rate,
     attention_rate,
     engine_cost,
-    interpolate,
+    kernel_rate,
     read_bandwidth,
     weight_rate,
 )
@@ -31,8 +32,6 @@ NORMAL_90 = 1.645
 # llama.cpp reached 1 / 2.9 (IQ4_XS) to 1 / 1.16 (F16) of bytes over bandwidth on models of
 # 1 B and more; a prediction with nothing but the bandwidth spans just that.
 CEILING_LOW_SHARE = 1 / 2.9
-# What our own kernels leave out (barriers, small operators, another kernel's quality).
-KERNEL_RELATIVE_ERROR = 0.15
 # What a cell shares with no probe: shape effects that the form of the model leaves out.
 # Leave-one-model-out residual of the form on models of 1 B to 8 B (docs/accuracy.md).
 FORM_RELATIVE_ERROR = 0.03
@@ -104,14 +103,6 @@ def _choose_basis(profile: MachineProfile, traffic: ModelTraffic, threads: int) 
     return "ceiling"
 
 
-def kernel_rate(profile: MachineProfile, type_name: str, threads: int) -> float | None:
-    """Return what cpubound's own GEMV kernel reaches for a type, None if not measured."""
-    points = profile.measurements(f"gemv_{type_name.lower()}", "anon_4k")
-    if not points:
-        return None
-    return interpolate({t: m.median_bytes_per_s for t, m in points.items()}, threads)
-
-
 def _engine_parts(
     engine: EngineCalibration, traffic: ModelTraffic, threads: int, bandwidth: float
 ) -> tuple[_Part, _Part, _Part]:
@@ -160,18 +151,15 @@ def _attention_part(
 def _kernel_parts(
     profile: MachineProfile, traffic: ModelTraffic, threads: int, bandwidth: float
 ) -> tuple[_Part, _Part, _Part]:
-    parts = []
-    for type_name, n_bytes in _matrix_bytes_by_type(traffic).items():
-        measured = kernel_rate(profile, type_name, threads)
-        rate = (
-            None
-            if measured is None
-            else Rate(bytes_per_s=measured, relative_error=KERNEL_RELATIVE_ERROR)
-        )
-        parts.append(_part_from_rate(n_bytes, rate, type_name, bandwidth))
+    weights = _sum_parts(
+        [
+            _part_from_rate(n_bytes, kernel_rate(profile, type_name, threads), type_name, bandwidth)
+            for type_name, n_bytes in _matrix_bytes_by_type(traffic).items()
+        ]
+    )
     kv_bytes = traffic.kv_read_bytes + traffic.state_read_bytes + traffic.state_write_bytes
     attention = _part_from_rate(kv_bytes, None, "attention", bandwidth)
-    return _sum_parts(parts), attention, _Part(seconds=0, error=0, memory_seconds=0)
+    return weights, attention, _Part(seconds=0, error=0, memory_seconds=0)
 
 
 def _ceiling_parts(traffic: ModelTraffic, bandwidth: float) -> tuple[_Part, _Part, _Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cpubound.model.quant import quant_type
@@ -22,6 +22,8 @@ KERNEL_FAMILIES: tuple[tuple[str, ...], ...] = (
 # How far a neighbour's time per weight was off on x86 and Arm: half the difference between
 # types of one row in published series.
 NEIGHBOUR_RELATIVE_ERROR = 0.20
+# What our own kernels leave out (barriers, small operators, another kernel's quality).
+KERNEL_RELATIVE_ERROR = 0.15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,13 +63,15 @@ def weight_rate(engine: EngineCalibration, type_name: str, threads: int) -> Rate
 
     None if no type of its kernel family was measured.
     """
-    measured = _measured_rate(engine, type_name, threads)
-    if measured is not None:
-        return measured
-    for family in KERNEL_FAMILIES:
-        if type_name in family:
-            return _neighbour_rate(engine, family, type_name, threads)
-    return None
+    return _rate_of_family(lambda name: _measured_rate(engine, name, threads), type_name)
+
+
+def kernel_rate(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
+    """Return what cpubound's own GEMV kernel reaches for a type, or for a neighbour type.
+
+    None if no kernel of its family was measured.
+    """
+    return _rate_of_family(lambda name: _measured_kernel(profile, name, threads), type_name)
 
 
 def attention_rate(
@@ -129,17 +133,28 @@ def _measured_rate(engine: EngineCalibration, type_name: str, threads: int) -> R
     )
 
 
-def _neighbour_rate(
-    engine: EngineCalibration, family: Sequence[str], type_name: str, threads: int
-) -> Rate | None:
-    place = family.index(type_name)
+def _measured_kernel(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
+    points = profile.measurements(f"gemv_{type_name.lower()}", "anon_4k")
+    if not points:
+        return None
+    rates = {t: m.median_bytes_per_s for t, m in points.items()}
+    return Rate(bytes_per_s=interpolate(rates, threads), relative_error=KERNEL_RELATIVE_ERROR)
+
+
+def _rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> Rate | None:
+    """Return the rate of a type itself, else the time per weight of the nearest of its family."""
+    rate = measured(type_name)
+    if rate is not None:
+        return rate
+    family = next((f for f in KERNEL_FAMILIES if type_name in f), ())
+    place = family.index(type_name) if family else 0
     for other in sorted(family, key=lambda name: abs(family.index(name) - place)):
-        rate = _measured_rate(engine, other, threads)
+        rate = measured(other)
         if rate is not None:
             scale = quant_type(type_name).bits_per_weight / quant_type(other).bits_per_weight
             return Rate(
                 bytes_per_s=rate.bytes_per_s * scale,
-                relative_error=NEIGHBOUR_RELATIVE_ERROR,
+                relative_error=max(NEIGHBOUR_RELATIVE_ERROR, rate.relative_error),
                 assumption=f"{type_name} was not measured: time per weight taken from {other}",
             )
     return None
