@@ -84,12 +84,13 @@ static void quantize_q8_0(const float *x, void *activations, size_t n) {
         const float d = largest / 127.0f;
         const float inverse = d != 0.0f ? 1.0f / d : 0.0f;
         blocks[i].d = cb_half_to_float(cb_float_to_half(d));
-        int sum = 0;
         for (int j = 0; j < 32; ++j) {
             blocks[i].qs[j] = (int8_t)roundf(x[j] * inverse);
-            sum += blocks[i].qs[j];
         }
-        blocks[i].sum = blocks[i].d * (float)sum;
+        for (int lane = 0; lane < 8; ++lane) {
+            const int8_t *four = blocks[i].qs + 4 * lane;
+            blocks[i].offsets[lane] = -8 * (four[0] + four[1] + four[2] + four[3]);
+        }
     }
 }
 
@@ -101,8 +102,8 @@ static void quantize_q8_k(const float *x, void *activations, size_t n) {
         for (int j = 0; j < 256; ++j) {
             largest = fabsf(x[j]) > fabsf(largest) ? x[j] : largest;
         }
+        memset(&blocks[i], 0, sizeof blocks[i]);
         if (largest == 0.0f) {
-            memset(&blocks[i], 0, sizeof blocks[i]);
             continue;
         }
         const float inverse = -127.0f / largest;
@@ -114,6 +115,7 @@ static void quantize_q8_k(const float *x, void *activations, size_t n) {
                 sum += blocks[i].qs[j];
             }
             blocks[i].sums[group] = (int16_t)sum;
+            blocks[i].group_sums[8 + group / 2] += (int16_t)sum;
         }
     }
 }

@@ -37,14 +37,15 @@ typedef struct cb_block_q6_k {
 
 typedef struct cb_activations_32 { /* Q8_0 */
     float d;                       /* a binary16 value */
-    float sum;                     /* d · Σ qs */
     int8_t qs[32];
+    int32_t offsets[8]; /* -8 times the sum of four qs each */
 } cb_activations_32;
 
 typedef struct cb_activations_256 { /* Q8_K */
     float d;
     int8_t qs[256];
-    int16_t sums[16]; /* of 16 qs each */
+    int16_t sums[16];       /* of 16 qs each */
+    int16_t group_sums[16]; /* eight zeros, then sums of 32 qs each */
 } cb_activations_256;
 
 extern const cb_format cb_format_f32;

@@ -59,7 +59,7 @@ static float dot_q4_k_portable(const cb_block_q4_k *w, const cb_activations_256 
                 part += (q[j] >> shift & 15) * x[b].qs[32 * group + j];
             }
             dot += scales[group] * part;
-            minimum += minimums[group] * (x[b].sums[2 * group] + x[b].sums[2 * group + 1]);
+            minimum += minimums[group] * x[b].group_sums[8 + group];
         }
         total += x[b].d * (cb_half_to_float(w[b].d) * (float)dot -
                            cb_half_to_float(w[b].dmin) * (float)minimum);
@@ -95,6 +95,9 @@ CB_GEMV(q6_k, portable)
 
 #if defined(CB_X86)
 
+/* Rows that share each load of x: with one, the loads of x would be the limit. */
+#define CB_ROWS_AT_ONCE 4
+
 CB_TARGET_BEGIN(CB_FEATURES_AVX2)
 
 static __m256 scale_avx2(uint16_t half) {
@@ -112,14 +115,12 @@ static __m256i pairs_avx2(__m256i products) {
 }
 
 #define CB_NAME(kernel) kernel##_avx2
-#define CB_DOT_U8(u, s) pairs_avx2(_mm256_maddubs_epi16(u, s))
+#define CB_DOT_U8(acc, u, s) _mm256_add_epi32(acc, pairs_avx2(_mm256_maddubs_epi16(u, s)))
 #define CB_DOT_S8(w, a) \
     pairs_avx2(_mm256_maddubs_epi16(_mm256_sign_epi8(w, w), _mm256_sign_epi8(a, w)))
 #define CB_MADD(acc, a, b) _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
 #include "cb_gemv_quant_x86.h"
 
-CB_GEMV(q8_0, avx2)
-CB_GEMV(q4_0, avx2)
 CB_GEMV(q4_k, avx2)
 CB_GEMV(q6_k, avx2)
 
@@ -134,14 +135,12 @@ CB_TARGET_BEGIN(CB_FEATURES_AVX512VNNI)
 #define sum_of_lanes_avx512vnni sum_of_lanes_avx2
 
 #define CB_NAME(kernel) kernel##_avx512vnni
-#define CB_DOT_U8(u, s) _mm256_dpbusd_epi32(_mm256_setzero_si256(), u, s)
+#define CB_DOT_U8(acc, u, s) _mm256_dpbusd_epi32(acc, u, s)
 #define CB_DOT_S8(w, a) \
     _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_sign_epi8(w, w), _mm256_sign_epi8(a, w))
 #define CB_MADD(acc, a, b) _mm256_dpwssd_epi32(acc, a, b)
 #include "cb_gemv_quant_x86.h"
 
-CB_GEMV(q8_0, avx512vnni)
-CB_GEMV(q4_0, avx512vnni)
 CB_GEMV(q4_k, avx512vnni)
 CB_GEMV(q6_k, avx512vnni)
 

@@ -16,18 +16,17 @@ static float CB_NAME(dot_q8_0)(const cb_block_q8_0 *w, const cb_activations_32 *
 
 static float CB_NAME(dot_q4_0)(const cb_block_q4_0 *w, const cb_activations_32 *x, size_t n) {
     float32x4_t sum = vdupq_n_f32(0);
-    float offset = 0;
     for (size_t b = 0; b < n / 32; ++b) {
-        const float d = cb_half_to_float(w[b].d);
         const uint8x16_t q = vld1q_u8(w[b].qs);
         const int8x16_t q0 = vreinterpretq_s8_u8(vandq_u8(q, vdupq_n_u8(15)));
         const int8x16_t q1 = vreinterpretq_s8_u8(vshrq_n_u8(q, 4));
-        int32x4_t dot = CB_DOT(vdupq_n_s32(0), q0, vld1q_s8(x[b].qs));
+        /* Σ (q - 8)·a = Σ q·a - 8 Σ a */
+        int32x4_t dot = vaddq_s32(vld1q_s32(x[b].offsets), vld1q_s32(x[b].offsets + 4));
+        dot = CB_DOT(dot, q0, vld1q_s8(x[b].qs));
         dot = CB_DOT(dot, q1, vld1q_s8(x[b].qs + 16));
-        sum = vfmaq_n_f32(sum, vcvtq_f32_s32(dot), d * x[b].d);
-        offset += d * x[b].sum;
+        sum = vfmaq_n_f32(sum, vcvtq_f32_s32(dot), cb_half_to_float(w[b].d) * x[b].d);
     }
-    return vaddvq_f32(sum) - 8 * offset;
+    return vaddvq_f32(sum);
 }
 
 static float CB_NAME(dot_q4_k)(const cb_block_q4_k *w, const cb_activations_256 *x, size_t n) {
@@ -51,7 +50,7 @@ static float CB_NAME(dot_q4_k)(const cb_block_q4_k *w, const cb_activations_256 
             dot = vmlaq_n_s32(dot, d1, scales[2 * pair + 1]);
         }
         for (int group = 0; group < 8; ++group) {
-            minimum += minimums[group] * (x[b].sums[2 * group] + x[b].sums[2 * group + 1]);
+            minimum += minimums[group] * x[b].group_sums[8 + group];
         }
         total += x[b].d * (cb_half_to_float(w[b].d) * (float)vaddvq_s32(dot) -
                            cb_half_to_float(w[b].dmin) * (float)minimum);

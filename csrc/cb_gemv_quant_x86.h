@@ -1,57 +1,80 @@
 /* Dot products of quantised rows for one x86 instruction set; included once for each.
  *
  * The including file defines CB_NAME(kernel) and, on 32 bytes or 16 16-bit integers,
- *   CB_DOT_U8(u, s)       Σ of four u·s in each 32-bit lane; u below 128
+ *   CB_DOT_U8(acc, u, s)  acc + Σ of four u·s in each 32-bit lane; u below 128
  *   CB_DOT_S8(w, a)       Σ of four w·a in each lane; a above -128
  *   CB_MADD(acc, a, b)    acc + Σ of two a·b in each lane
  */
 
-static inline __m256 CB_NAME(add_q8_0)(__m256 sum, const cb_block_q8_0 *w,
-                                       const cb_activations_32 *x) {
-    const __m256i dot = CB_DOT_S8(_mm256_loadu_si256((const void *)w->qs),
-                                  _mm256_loadu_si256((const void *)x->qs));
-    const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w->d), _mm256_set1_ps(x->d));
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
+/* Rows of blocks of 32, several at a time: what is loaded of x serves them all. */
+
+static inline void CB_NAME(rows_q8_0)(int rows, const cb_block_q8_0 *w, size_t blocks,
+                                      const cb_activations_32 *x, float *y) {
+    __m256 sum[CB_ROWS_AT_ONCE];
+    for (int r = 0; r < rows; ++r) {
+        sum[r] = _mm256_setzero_ps();
+    }
+    for (size_t b = 0; b < blocks; ++b) {
+        const __m256i a = _mm256_loadu_si256((const void *)x[b].qs);
+        const __m256 d = _mm256_set1_ps(x[b].d);
+        for (int r = 0; r < rows; ++r) {
+            const cb_block_q8_0 *block = w + (size_t)r * blocks + b;
+            const __m256i dot = CB_DOT_S8(_mm256_loadu_si256((const void *)block->qs), a);
+            const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(block->d), d);
+            sum[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum[r]);
+        }
+    }
+    for (int r = 0; r < rows; ++r) {
+        y[r] = CB_NAME(sum_of_lanes)(sum[r]);
+    }
 }
 
-static float CB_NAME(dot_q8_0)(const cb_block_q8_0 *w, const cb_activations_32 *x, size_t n) {
-    __m256 even = _mm256_setzero_ps(), odd = even;
-    size_t b = 0;
-    for (; b + 2 <= n / 32; b += 2) {
-        even = CB_NAME(add_q8_0)(even, w + b, x + b);
-        odd = CB_NAME(add_q8_0)(odd, w + b + 1, x + b + 1);
+static inline void CB_NAME(rows_q4_0)(int rows, const cb_block_q4_0 *w, size_t blocks,
+                                      const cb_activations_32 *x, float *y) {
+    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4), low = _mm256_set1_epi8(15);
+    __m256 sum[CB_ROWS_AT_ONCE];
+    for (int r = 0; r < rows; ++r) {
+        sum[r] = _mm256_setzero_ps();
     }
-    if (b < n / 32) {
-        even = CB_NAME(add_q8_0)(even, w + b, x + b);
+    for (size_t b = 0; b < blocks; ++b) {
+        const __m256i a = _mm256_loadu_si256((const void *)x[b].qs);
+        /* Σ (q - 8)·a = Σ q·a - 8 Σ a */
+        const __m256i offset = _mm256_loadu_si256((const void *)x[b].offsets);
+        const __m256 d = _mm256_set1_ps(x[b].d);
+        for (int r = 0; r < rows; ++r) {
+            const cb_block_q4_0 *block = w + (size_t)r * blocks + b;
+            const __m256i twice =
+                _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)block->qs));
+            const __m256i q = _mm256_and_si256(_mm256_srlv_epi32(twice, shift), low);
+            const __m256i dot = CB_DOT_U8(offset, q, a);
+            const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(block->d), d);
+            sum[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum[r]);
+        }
     }
-    return CB_NAME(sum_of_lanes)(_mm256_add_ps(even, odd));
+    for (int r = 0; r < rows; ++r) {
+        y[r] = CB_NAME(sum_of_lanes)(sum[r]);
+    }
 }
 
-/* Σ (q - 8)·a = Σ q·a - 8 Σ a: the second part, the same in each lane, goes to `offset`. */
-static inline __m256 CB_NAME(add_q4_0)(__m256 sum, __m256 *offset, const cb_block_q4_0 *w,
-                                       const cb_activations_32 *x) {
-    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
-    const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)w->qs));
-    const __m256i q = _mm256_and_si256(_mm256_srlv_epi32(twice, shift), _mm256_set1_epi8(15));
-    const __m256i dot = CB_DOT_U8(q, _mm256_loadu_si256((const void *)x->qs));
-    const __m256 d = CB_NAME(scale)(w->d);
-    *offset = _mm256_fmadd_ps(d, _mm256_set1_ps(x->sum), *offset);
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, _mm256_set1_ps(x->d)), sum);
-}
+#define CB_GEMV_ROWS(name, gemv, block_type) \
+    static uint64_t gemv(const cb_args *args, size_t begin, size_t end) { \
+        const size_t blocks = args->columns / 32; \
+        const block_type *w = args->array[0]; \
+        float *y = args->array[2]; \
+        size_t row = begin; \
+        for (; row + CB_ROWS_AT_ONCE <= end; row += CB_ROWS_AT_ONCE) { \
+            name(CB_ROWS_AT_ONCE, w + row * blocks, blocks, args->array[1], y + row); \
+        } \
+        for (; row < end; ++row) { \
+            name(1, w + row * blocks, blocks, args->array[1], y + row); \
+        } \
+        return cb_checksum_of_rows(y, begin, end); \
+    }
 
-static float CB_NAME(dot_q4_0)(const cb_block_q4_0 *w, const cb_activations_32 *x, size_t n) {
-    __m256 even = _mm256_setzero_ps(), odd = even, even_offset = even, odd_offset = even;
-    size_t b = 0;
-    for (; b + 2 <= n / 32; b += 2) {
-        even = CB_NAME(add_q4_0)(even, &even_offset, w + b, x + b);
-        odd = CB_NAME(add_q4_0)(odd, &odd_offset, w + b + 1, x + b + 1);
-    }
-    if (b < n / 32) {
-        even = CB_NAME(add_q4_0)(even, &even_offset, w + b, x + b);
-    }
-    return CB_NAME(sum_of_lanes)(_mm256_add_ps(even, odd)) -
-           8 * _mm256_cvtss_f32(_mm256_add_ps(even_offset, odd_offset));
-}
+CB_GEMV_ROWS(CB_NAME(rows_q8_0), CB_NAME(gemv_q8_0), cb_block_q8_0)
+CB_GEMV_ROWS(CB_NAME(rows_q4_0), CB_NAME(gemv_q4_0), cb_block_q4_0)
+
+#undef CB_GEMV_ROWS
 
 /* The 16-bit integer at `place` of each 128-bit lane, in all places of its lane. */
 #define CB_SPREAD(words, place) \
@@ -65,18 +88,16 @@ static float CB_NAME(dot_q4_k)(const cb_block_q4_k *w, const cb_activations_256 
         uint32_t packed[3];
         memcpy(packed, w[b].scales, sizeof packed);
         /* Eight scales and eight minimums of 6 bits, as 16-bit integers, scales first. */
-        const __m256i both = _mm256_cvtepu8_epi16(_mm_setr_epi32(
-            (int)(packed[0] & 0x3F3F3F3F),
-            (int)((packed[2] & 0x0F0F0F0F) | (packed[0] >> 2 & 0x30303030)),
-            (int)(packed[1] & 0x3F3F3F3F),
-            (int)((packed[2] >> 4 & 0x0F0F0F0F) | (packed[1] >> 2 & 0x30303030))));
+        const uint32_t scale0 = packed[0] & 0x3F3F3F3F, minimum0 = packed[1] & 0x3F3F3F3F;
+        const uint32_t scale4 = (packed[2] & 0x0F0F0F0F) | (packed[0] >> 2 & 0x30303030);
+        const uint32_t minimum4 = (packed[2] >> 4 & 0x0F0F0F0F) | (packed[1] >> 2 & 0x30303030);
+        const __m256i both = _mm256_cvtepu8_epi16(
+            _mm_set_epi64x((int64_t)((uint64_t)minimum4 << 32 | minimum0),
+                           (int64_t)((uint64_t)scale4 << 32 | scale0)));
         const __m256i scales = _mm256_permute2x128_si256(both, both, 0x00);
-        const __m256i sums = _mm256_loadu_si256((const void *)x[b].sums);
-        const __m128i group_sums =
-            _mm_hadd_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-        const __m256i minimum = _mm256_zextsi128_si256(
-            _mm_madd_epi16(_mm256_extracti128_si256(both, 1), group_sums));
-        __m256i dot = _mm256_setzero_si256();
+        const __m256i minimum =
+            _mm256_madd_epi16(both, _mm256_loadu_si256((const void *)x[b].group_sums));
+        __m256i even = _mm256_setzero_si256(), odd = even;
 #define CB_TWO_GROUPS(pair) \
     { \
         const __m256i q = _mm256_loadu_si256((const void *)(w[b].qs + 32 * (pair))); \
@@ -85,14 +106,15 @@ static float CB_NAME(dot_q4_k)(const cb_block_q4_k *w, const cb_activations_256 
             _mm256_maddubs_epi16(_mm256_and_si256(q, low), _mm256_loadu_si256(a)); \
         const __m256i p1 = _mm256_maddubs_epi16( \
             _mm256_and_si256(_mm256_srli_epi16(q, 4), low), _mm256_loadu_si256(a + 1)); \
-        dot = CB_MADD(dot, p0, CB_SPREAD(scales, 2 * (pair))); \
-        dot = CB_MADD(dot, p1, CB_SPREAD(scales, 2 * (pair) + 1)); \
+        even = CB_MADD(even, p0, CB_SPREAD(scales, 2 * (pair))); \
+        odd = CB_MADD(odd, p1, CB_SPREAD(scales, 2 * (pair) + 1)); \
     }
         CB_TWO_GROUPS(0)
         CB_TWO_GROUPS(1)
         CB_TWO_GROUPS(2)
         CB_TWO_GROUPS(3)
 #undef CB_TWO_GROUPS
+        const __m256i dot = _mm256_add_epi32(even, odd);
         const __m256 d = _mm256_set1_ps(x[b].d);
         sum = _mm256_fmadd_ps(_mm256_mul_ps(CB_NAME(scale)(w[b].d), d), _mm256_cvtepi32_ps(dot),
                               sum);

@@ -17,8 +17,8 @@ ROWS = [
 ]
 # Where the binary16 scales of a block are, in bytes from its start.
 SCALES = {"q8_0": [0], "q4_0": [0], "q4_k": [0, 2], "q6_k": [208]}
-Q8_0 = np.dtype([("d", "<f4"), ("sum", "<f4"), ("qs", "i1", 32)])
-Q8_K = np.dtype([("d", "<f4"), ("qs", "i1", 256), ("sums", "<i2", 16)])
+Q8_0 = np.dtype([("d", "<f4"), ("qs", "i1", 32), ("offsets", "<i4", 8)])
+Q8_K = np.dtype([("d", "<f4"), ("qs", "i1", 256), ("sums", "<i2", 16), ("group_sums", "<i2", 16)])
 
 
 def label(row: TableRow) -> str:
@@ -111,8 +111,8 @@ def test_activations_of_small_blocks_are_what_ggml_stores(dtype: str) -> None:
     theirs = gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q8_0).reshape(-1, 34)
     np.testing.assert_array_equal(blocks["qs"], theirs[:, 2:].view(np.int8))
     np.testing.assert_array_equal(blocks["d"], theirs[:, :2].copy().view("<f2").ravel())
-    sums = blocks["qs"].sum(axis=1, dtype=np.int32).astype(np.float32)
-    np.testing.assert_array_equal(blocks["sum"], blocks["d"] * sums)
+    sums = blocks["qs"].reshape(-1, 8, 4).sum(axis=2, dtype=np.int32)
+    np.testing.assert_array_equal(blocks["offsets"], -8 * sums)
 
 
 def test_activations_of_large_blocks_follow_ggmls_formula() -> None:
@@ -126,6 +126,8 @@ def test_activations_of_large_blocks_follow_ggmls_formula() -> None:
     np.testing.assert_array_equal(blocks["qs"], np.minimum(127, np.rint(inverse[:, None] * parts)))
     sums = blocks["qs"].reshape(-1, 16, 16).sum(axis=2)
     np.testing.assert_array_equal(blocks["sums"], sums)
+    assert not blocks["group_sums"][:, :8].any()
+    np.testing.assert_array_equal(blocks["group_sums"][:, 8:], sums.reshape(-1, 8, 2).sum(axis=2))
 
 
 def test_binary16_conversion_agrees_with_numpy_on_every_value() -> None:
