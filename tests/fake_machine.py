@@ -41,6 +41,7 @@ class FakeMachine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._made: set[Path] = set()
         (folder / "proc").mkdir(parents=True, exist_ok=True)
 
     @property
@@ -49,7 +50,9 @@ class FakeMachine:
 
     def write(self, path: str, content: object = "") -> None:
         target = self.folder / path.lstrip("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.parent not in self._made:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._made.add(target.parent)
         if isinstance(content, bytes):
             target.write_bytes(content)
         else:
@@ -123,9 +126,19 @@ class FakeMachine:
 
 
 def build_server(
-    folder: Path, *, packages: int, cores: int, threads: int, lists: bool = True
+    folder: Path,
+    *,
+    packages: int,
+    cores: int,
+    threads: int,
+    lists: bool = True,
+    first_caches: bool = True,
 ) -> FakeMachine:
-    """Build a server numbered as x86 firmware does: all first threads, then all second ones."""
+    """Build a server numbered as x86 firmware does: all first threads, then all second ones.
+
+    A large one is quicker to build without lists beside the masks and with last-level
+    caches only.
+    """
     machine = FakeMachine(folder)
     per_thread = packages * cores
     total = per_thread * threads
@@ -148,12 +161,10 @@ def build_server(
                     width=total,
                     lists=lists,
                 )
-                machine.add_cache(
-                    cpu, 0, level=1, kind="Data", size="32K", shared=siblings, width=total
-                )
-                machine.add_cache(
-                    cpu, 1, level=1, kind="Instruction", size="32K", shared=siblings, width=total
-                )
+                for index, kind in enumerate(("Data", "Instruction") if first_caches else ()):
+                    machine.add_cache(
+                        cpu, index, level=1, kind=kind, size="32K", shared=siblings, width=total
+                    )
                 machine.add_cache(
                     cpu, 2, level=3, kind="Unified", size="32768K", shared=in_package, width=total
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,8 @@ def test_every_machine_survives_being_written_and_read(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_of_1024_cpus_is_described(tmp_path: Path) -> None:
-    machine = read_machine(build_server(tmp_path, packages=4, cores=128, threads=2).folder)
+    build_server(tmp_path, packages=4, cores=128, threads=2, lists=False, first_caches=False)
+    machine = read_machine(tmp_path)
     assert len(machine.online_cpus) == machine.effective_cpus == 1024
     assert (machine.physical_cores, machine.packages, machine.threads_per_core) == (512, 4, 2)
     assert machine.last_level_cache_bytes == 4 * 2**25
@@ -157,6 +159,30 @@ def test_a_snapshot_never_shows_the_machine_it_is_read_on(
                          (platform, "machine"), (psutil, "virtual_memory")):  # fmt: skip
         monkeypatch.setattr(module, name, forbid, raising=False)
     read_machine(build_server(tmp_path, packages=1, cores=2, threads=1).folder)
+
+
+GARBAGE = (
+    b"", b"\0", b"-1", b"0", b"9" * 30, b"0-16383", b"0-99999999", b"ffffffff," * 400, b"\xff\xfe",
+    b"nan", b"max max", b"5000 -5", b"A" * 5000, b":::", b"0::/../..\n1:cpu:/", b"cpu a b c d",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_machine_whose_files_are_garbled_is_still_described(tmp_path: Path, seed: int) -> None:
+    fake = build_server(tmp_path, packages=2, cores=2, threads=2)
+    fake.write("/proc/self/mountinfo", "25 1 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw")
+    for path in ("/proc/self/cgroup", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat"):
+        fake.write(path)
+    for name in ("cpu.max", "memory.max", "cpuset.cpus.effective", "cpu.stat"):
+        fake.write(f"/sys/fs/cgroup/{name}")
+    dice = random.Random(seed)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    for path in dice.sample(files, dice.choice([2, 20, len(files)])):
+        path.write_bytes(dice.choice(GARBAGE))
+    machine = read_machine(tmp_path)
+    assert machine.effective_cpus >= 1
+    assert set(machine.allowed_cpus) <= set(machine.online_cpus) <= set(machine.logical_cpus)
+    assert msgspec.json.decode(msgspec.json.encode(machine), type=Machine) == machine
 
 
 @pytest.mark.parametrize("make", ["missing", "file", "empty"])

@@ -162,14 +162,6 @@ def test_garbled_sets_leave_each_cpu_alone_and_never_twice(tmp_path: Path) -> No
     assert sorted(cpu for core in cores for cpu in core) == [0, 1, 2, 3]
 
 
-def test_a_thousand_cpus_are_read(tmp_path: Path) -> None:
-    fake = build_server(tmp_path, packages=4, cores=128, threads=2, lists=False)
-    topology = read(fake)
-    assert len(topology.online) == 1024
-    assert len(topology.cores) == 512
-    assert [len(package) for package in topology.packages] == [256] * 4
-
-
 def test_nodes_without_cpus_or_memory_are_listed(tmp_path: Path) -> None:
     fake = build_server(tmp_path, packages=1, cores=2, threads=1)
     fake.add_node(0, [0, 1], 0)

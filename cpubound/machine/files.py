@@ -11,7 +11,7 @@ from pathlib import Path
 CpuSet = frozenset[int]
 
 # Linux kernels are built for at most 8,192 CPUs; a larger number is a damaged file.
-MAX_CPUS = 65_536
+MAX_CPUS = 16_384
 _MAX_FILE_BYTES = 8 * 2**20
 _RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})")
@@ -185,7 +185,8 @@ class Root:
         try:
             folder, _, name = full.rpartition("/")
             if folder not in self._inside:
-                self._inside[folder] = self._contains(os.path.realpath(folder))
+                real = os.path.realpath(folder)
+                self._inside[folder] = self._contains(real) and os.path.isdir(real)  # noqa: PTH112
             if self._inside[folder] and (name == ".." or os.path.islink(full)):  # noqa: PTH114
                 return self._contains(os.path.realpath(full))
             return self._inside[folder]
