@@ -25,7 +25,7 @@ def test_every_probe_is_of_one_type_and_near_the_wanted_size() -> None:
         matrices = [t for t in probe.spec.tensors if len(t.shape) > 1]
         assert {t.type.name for t in matrices} == {probe.type}
         if probe.name.startswith(("wide", "deep")):  # a layer of F16 is 214 MiB
-            assert 80 * MIB < sum(t.n_bytes for t in matrices) < 240 * MIB
+            assert 80 * MIB < sum(t.n_bytes for t in matrices) < 260 * MIB
 
 
 def test_no_probe_has_the_width_or_ffn_of_a_catalogue_model() -> None:
