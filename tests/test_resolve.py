@@ -10,13 +10,8 @@ from pathlib import Path
 import pytest
 
 from cpubound.errors import CpuboundError, InputError, ModelFileError, UsageError
-from cpubound.model.ftype import COMMON_FILE_TYPES
-from cpubound.model.resolve import (
-    file_types_for,
-    parse_file_types,
-    resolve_model,
-    resolve_models,
-)
+from cpubound.model.ftype import COMMON_FILE_TYPES, parse_file_types
+from cpubound.model.resolve import file_types_for, resolve_model, resolve_models
 
 gguf = pytest.importorskip("gguf")
 
@@ -175,12 +170,6 @@ def test_all_file_types_are_those_that_fit_the_rows_of_the_model() -> None:
     without_128 = {spec.file_type for spec in resolve_models("smollm2-360m", "all")}
     assert 40 not in without_128  # Q1_0 has blocks of 128: 960 is no multiple
     assert 15 in without_128
-
-
-@pytest.mark.parametrize("text", ["", " , ", "Q4_0,Q9"])
-def test_a_list_of_file_types_that_names_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="file type"):
-        parse_file_types(text)
 
 
 class Ollama:

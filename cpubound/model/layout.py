@@ -13,7 +13,8 @@ from functools import cache
 
 from cpubound.errors import UsageError
 from cpubound.model.data import read_toml
-from cpubound.model.ftype import NamedShape, file_type, tensor_types
+from cpubound.model.ftype import file_type
+from cpubound.model.tensor_types import NamedShape, tensor_types
 from cpubound.model.values import HyperParameter, ModelSpec, Tensor
 
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS of llama.cpp src/llama-hparams.h
@@ -180,6 +181,7 @@ class _Layers:
                 f" (block_count {self.count}): correct it"
             )
         self.trunk = self.count - self._number("nextn_predict_layers", 0, 0)
+        self._known_dimensions: dict[int, dict[str, int]] = {}
 
     def shapes(self, entry: str, index: int, prefix: str) -> Iterator[NamedShape]:
         """Yield the tensors of a "WHEN:group" entry for one layer."""
@@ -187,7 +189,10 @@ class _Layers:
         if when and not self._holds(when, index):
             return
         # What speaks of a layer outside the layers (rope factors) means one with full attention.
-        dimensions = self._dimensions(index if prefix else self._full_attention_layer())
+        layer = index if prefix else self._full_attention_layer()
+        if layer not in self._known_dimensions:
+            self._known_dimensions[layer] = self._dimensions(layer)
+        dimensions = self._known_dimensions[layer]
         for line in _layouts()[0][group]:
             name, *extents = line.split()
             shape = tuple(_evaluate(extent, dimensions) for extent in extents)

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from cpubound.errors import InputError, ModelFileError, UsageError
 from cpubound.model.catalog import catalog_entry
-from cpubound.model.ftype import COMMON_FILE_TYPES, FILE_TYPES, file_type, is_file_type
+from cpubound.model.ftype import (
+    COMMON_FILE_TYPES,
+    FILE_TYPES,
+    file_type,
+    is_file_type,
+    parse_file_types,
+)
 from cpubound.model.gguf import read_gguf
 from cpubound.model.hf import shape_from_config
 from cpubound.model.layout import ModelShape
@@ -75,19 +81,6 @@ def file_types_for(text: str) -> tuple[str, ...]:
     if given or _shape(base) is None:
         return ()
     return COMMON_FILE_TYPES if _is_config(base) else catalog_entry(base).file_types
-
-
-def parse_file_types(text: str) -> tuple[str, ...]:
-    """Split ``Q4_0,Q8_0`` (or ``all``) into names of file types, each once.
-
-    Raises ``UsageError`` for a name that is not one.
-    """
-    if text.strip().lower() == "all":
-        return tuple(known.name for known in FILE_TYPES)
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    if not names:
-        raise UsageError(f"no file type given ({text!r}): try Q4_K_M,Q8_0")
-    return tuple(dict.fromkeys(file_type(name).name for name in names))
 
 
 def _at_every_type(base: str) -> tuple[ModelSpec, ...]:
