@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
@@ -90,10 +91,10 @@ def load_plan(name: str = "standard", types: tuple[str, ...] | None = None) -> P
 
 
 def probe_layers(shape: ProbeShape, type_name: str, target_bytes: int) -> int:
-    """Return an odd number of layers that brings a probe to about ``target_bytes``."""
+    """Return the smallest odd number of layers that brings a probe to ``target_bytes``."""
     quant = quant_type(type_name)
     layer_bytes = shape.layer_elements * quant.block_bytes / quant.block_size
-    pairs = max(0, round((target_bytes / layer_bytes - 1) / 2))
+    pairs = max(0, math.ceil((target_bytes / layer_bytes - 1) / 2))
     return min(2 * pairs + 1, shape.max_layers)
 
 
