@@ -34,7 +34,7 @@ LIKWID_TESTS = {"read": "load_avx", "copy": "copy_avx", "triad": "stream_avx"}
 # The lab may use everything this machine has; copies stay loops, or the C library decides
 # about non-temporal stores.
 COMPILER_FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-tree-loop-distribute-patterns")
-STRETCH_S = 0.05
+DEFAULT_STRETCH_S = 0.05
 
 # Returns the rate in bytes per second of one kernel, right now.
 Instrument = Callable[[], float]
@@ -86,7 +86,7 @@ def run_likwid(test: str, threads: int, set_bytes: int, passes: int) -> float:
     """Run likwid-bench once; return its bytes per second (each thread's chunk its own)."""
     workgroup = f"N:{set_bytes // 1000}kB:{threads}"
     output = subprocess.run(
-        ["likwid-bench", "-t", test, "-i", str(max(passes, 10)), "-W", workgroup],
+        ["likwid-bench", "-t", test, "-i", str(passes), "-W", workgroup],
         capture_output=True,
         text=True,
         check=True,
@@ -101,10 +101,11 @@ def instruments_for(
     bench: KernelBench,
     stream: Callable[[str, int, Sequence[int], int, int], float] | None,
     cpus: Sequence[int],
+    stretch_s: float,
 ) -> dict[str, Instrument]:
     """Return what can measure the same kernel as an open bench, by name."""
     kernel, threads, moved = bench.spec.name, bench.threads, bench.bytes_per_pass
-    passes = max(1, round(STRETCH_S / bench.sample()))
+    passes = max(1, round(stretch_s / bench.sample()))
     found: dict[str, Instrument] = {"cpubound": lambda: moved / bench.sample()}
     elements = bench.working_set_bytes // (8 * ARRAYS[kernel])
     if stream is not None:
@@ -117,7 +118,12 @@ def instruments_for(
 
 
 def crosscheck(
-    kernels: Sequence[str], threads: Sequence[int], rounds: int, set_bytes: int, page_kind: str
+    kernels: Sequence[str],
+    threads: Sequence[int],
+    *,
+    rounds: int,
+    set_bytes: int,
+    stretch_s: float,
 ) -> list[Cell]:
     """Measure every kernel at every thread count with every instrument, interleaved."""
     order = random.Random(0)
@@ -131,11 +137,10 @@ def crosscheck(
                     kernel,
                     threads=count,
                     working_set_bytes=set_bytes,
-                    page_kind=page_kind,
-                    min_sample_s=STRETCH_S,
+                    min_sample_s=stretch_s,
                 ) as bench:
                     cpus = bench.cpus or sorted(os.sched_getaffinity(0))[:count]
-                    instruments = instruments_for(bench, stream, cpus)
+                    instruments = instruments_for(bench, stream, cpus, stretch_s)
                     cell = Cell(kernel=kernel, threads=count)
                     cell.rates = {name: [] for name in instruments}
                     for _ in range(rounds):
@@ -178,15 +183,22 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10, help="default 10")
     parser.add_argument("--kernels", default=",".join(STREAM_KERNELS), help="default all")
     parser.add_argument("--mib", type=int, default=128, help="working set in MiB, default 128")
+    parser.add_argument(
+        "--stretch",
+        type=float,
+        default=DEFAULT_STRETCH_S * 1e3,
+        help="milliseconds an instrument runs at a time, default 50; short ones with many "
+        "rounds find the quiet moments of a busy machine",
+    )
     arguments = parser.parse_args()
     print(HEADER)
     try:
         crosscheck(
             arguments.kernels.split(","),
             arguments.threads,
-            arguments.rounds,
-            arguments.mib * MIB,
-            "anon_4k",
+            rounds=arguments.rounds,
+            set_bytes=arguments.mib * MIB,
+            stretch_s=arguments.stretch * 1e-3,
         )
     except CpuboundError as error:
         print(f"crosscheck: error: {error}", file=sys.stderr)
