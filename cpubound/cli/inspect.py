@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from cpubound.cli.options import MAX_DEPTH, attention_options, output_options
+
+if TYPE_CHECKING:
+    from cpubound.model.values import ModelSpec, ModelTraffic
 
 
 @click.command(name="inspect")
@@ -27,6 +32,7 @@ from cpubound.cli.options import MAX_DEPTH, attention_options, output_options
     help="Sequences decoded together.",
 )
 @attention_options
+@click.option("--verify", is_flag=True, help="Run one step in llama.cpp and count its bytes too.")
 @output_options
 def command(
     model: str,
@@ -35,6 +41,7 @@ def command(
     batch: int,
     kv_type: str,
     flash_attn: str,
+    verify: bool,
     style: str,
     json_path: str | None,
     force: bool,
@@ -46,16 +53,21 @@ def command(
     """
     from cpubound import api
     from cpubound.cli.output import print_result
+    from cpubound.model.resolve import resolve_model
     from cpubound.report import traffic as report
 
+    spec = resolve_model(model)
     traffic = api.inspect_model(
-        model,
+        spec,
         depth=depth,
         n_ctx=n_ctx,
         batch=batch,
         kv_type=kv_type,
         flash_attn=flash_attn != "off",
     )
+    if verify:
+        print_verification(spec, traffic, style=style, json_path=json_path, force=force)
+        return
     print_result(
         report.traffic_document(traffic),
         report.traffic_table(traffic),
@@ -66,3 +78,47 @@ def command(
         after=report.traffic_notes(traffic),
         csv_table=report.traffic_rows(traffic),
     )
+
+
+def print_verification(
+    spec: ModelSpec, traffic: ModelTraffic, *, style: str, json_path: str | None, force: bool
+) -> None:
+    """Print the rules' bytes beside those counted in llama.cpp's graph.
+
+    Raises ``CheckFailed`` if they differ, ``UsageError`` for a model without a file.
+    """
+    from cpubound.cli.output import print_result
+    from cpubound.engine import open_runner
+    from cpubound.engine.values import RunSettings
+    from cpubound.errors import CheckFailed, UsageError
+    from cpubound.report import verification as report
+    from cpubound.report.traffic import traffic_heading
+
+    if not spec.shards:
+        raise UsageError(f"--verify runs a file, and {spec.name} is only a shape: synth writes one")
+    if traffic.batch > 1:
+        raise UsageError(f"--verify counts one sequence ({traffic.batch} asked): leave --batch out")
+    settings = RunSettings(
+        model_path=spec.shards[0],
+        threads=1,
+        tokens=1,
+        depth_tokens=traffic.depth_tokens,
+        n_ctx=traffic.n_ctx,
+        kv_type_k=traffic.kv_type_k,
+        kv_type_v=traffic.kv_type_v,
+        flash_attn=traffic.flash_attn,
+    )
+    with open_runner() as runner:
+        counted = runner.count_graph(settings)
+    comparison = report.compare_parts(traffic, counted)
+    print_result(
+        report.verification_document(traffic, comparison),
+        report.verification_table(comparison),
+        style=style,
+        json_path=json_path,
+        force=force,
+        before=traffic_heading(traffic),
+    )
+    outside = [part.name for part in comparison if not part.agrees]
+    if outside:
+        raise CheckFailed(f"rule and graph differ ({', '.join(outside)}): please report the model")
