@@ -103,6 +103,21 @@ def test_a_team_needs_a_thread() -> None:
         native.Team(0)
 
 
+def test_a_refused_thread_is_a_machine_error_and_leaves_none_behind(monkeypatch) -> None:
+    before = threading.active_count()
+    start = threading.Thread.start
+
+    def refuse_the_third(self: threading.Thread) -> None:
+        if threading.active_count() >= before + 2:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_the_third)
+    with pytest.raises(MachineError, match="4 asked for"):
+        WorkerTeam(4)
+    assert threading.active_count() == before
+
+
 def test_closing_twice_is_harmless(team) -> None:
     workers = team(2)
     workers.close()

@@ -36,8 +36,14 @@ class WorkerTeam:
             threading.Thread(target=self._work, args=(rank,), daemon=True)
             for rank in range(threads)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:
+            self.close()
+            raise MachineError(
+                f"the system refused a thread ({threads} asked for): use fewer threads"
+            ) from error
 
     def call(self, function: Callable[[int], Result]) -> list[Result]:
         """Run ``function(rank)`` in every thread and return the results by rank.
