@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import posixpath
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cpubound.machine.files import Root
@@ -36,27 +38,74 @@ def topology_of(cpus: int, cores: Iterable[Iterable[int]] = ()) -> Topology:
     )
 
 
+class MemoryRoot(Root):
+    """A root whose files are in memory: thousands of small files are slow on some disks."""
+
+    def __init__(self, files: Mapping[str, bytes], links: Mapping[str, str]) -> None:
+        super().__init__(Path("/nowhere"))
+        self._files = files
+        self._links = links
+        self._names: dict[str, set[str]] = {}
+        for path in (*files, *links):
+            parts = path.split("/")
+            for length in range(1, len(parts)):
+                self._names.setdefault("/".join(parts[:length]), set()).add(parts[length])
+
+    def read_bytes(self, path: str) -> bytes | None:
+        return self._files.get(self._follow(path))
+
+    def list_folder(self, path: str) -> tuple[str, ...]:
+        return tuple(sorted(self._names.get(self._follow(path), ())))
+
+    def exists(self, path: str) -> bool:
+        real = self._follow(path)
+        return real in self._files or real in self._names
+
+    def _follow(self, path: str) -> str:
+        real = ""
+        for part in path.strip("/").split("/"):
+            real = f"{real}/{part}"
+            if real in self._links:
+                real = posixpath.normpath(f"{posixpath.dirname(real)}/{self._links[real]}")
+        return real
+
+
+def read_archive(path: Path) -> MemoryRoot:
+    """Read a packed snapshot, whose one folder holds proc and sys."""
+    files, links = {}, {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            _, _, name = member.name.removeprefix("./").partition("/")
+            content = archive.extractfile(member) if member.isfile() else None
+            if content is not None:
+                files[f"/{name}"] = content.read()
+            elif member.issym():
+                links[f"/{name}"] = member.linkname
+    return MemoryRoot(files, links)
+
+
 class FakeMachine:
     """A folder that looks like the root of a machine's file system."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._made: set[Path] = set()
-        (folder / "proc").mkdir(parents=True, exist_ok=True)
+        self.make_folder("/proc")
 
     @property
     def root(self) -> Root:
         return Root(self.folder)
 
     def write(self, path: str, content: object = "") -> None:
-        target = self.folder / path.lstrip("/")
-        if target.parent not in self._made:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._made.add(target.parent)
-        if isinstance(content, bytes):
-            target.write_bytes(content)
-        else:
-            target.write_text(f"{content}\n")
+        data = content if isinstance(content, bytes) else f"{content}\n".encode()
+        self.make_folder(posixpath.dirname(path))
+        (self.folder / path.lstrip("/")).write_bytes(data)
+
+    def make_folder(self, path: str) -> None:
+        folder = self.folder / path.lstrip("/")
+        if folder not in self._made:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
 
     def add_cpu(
         self,
@@ -88,7 +137,7 @@ class FakeMachine:
             self.write(f"{folder}/core_id", core_id)
         if package_id is not None:
             self.write(f"{folder}/physical_package_id", package_id)
-        (self.folder / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        self.make_folder(folder)
 
     def add_cache(
         self,
@@ -125,21 +174,37 @@ class FakeMachine:
         self.write("/proc/cpuinfo", text + "\n\n" + common)
 
 
+class FakeMemoryMachine(FakeMachine):
+    """The same without a disk."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, bytes] = {}
+
+    @property
+    def root(self) -> Root:
+        return MemoryRoot(self._contents, {})
+
+    def write(self, path: str, content: object = "") -> None:
+        data = content if isinstance(content, bytes) else f"{content}\n".encode()
+        self._contents[path] = data
+
+    def make_folder(self, path: str) -> None:
+        """Folders come with their files."""
+
+
 def build_server(
-    folder: Path,
+    folder: Path | None,
     *,
     packages: int,
     cores: int,
     threads: int,
     lists: bool = True,
-    first_caches: bool = True,
 ) -> FakeMachine:
     """Build a server numbered as x86 firmware does: all first threads, then all second ones.
 
-    A large one is quicker to build without lists beside the masks and with last-level
-    caches only.
+    Without a folder it is in memory.
     """
-    machine = FakeMachine(folder)
+    machine = FakeMemoryMachine() if folder is None else FakeMachine(folder)
     per_thread = packages * cores
     total = per_thread * threads
     machine.set_cpus(f"0-{total - 1}")
@@ -161,7 +226,7 @@ def build_server(
                     width=total,
                     lists=lists,
                 )
-                for index, kind in enumerate(("Data", "Instruction") if first_caches else ()):
+                for index, kind in enumerate(("Data", "Instruction")):
                     machine.add_cache(
                         cpu, index, level=1, kind=kind, size="32K", shared=siblings, width=total
                     )
