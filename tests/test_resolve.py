@@ -137,6 +137,25 @@ def test_a_config_that_is_no_json_object_is_refused(config_file: Path, text: str
         resolve_model(str(config_file))
 
 
+def test_a_config_is_checked_against_the_index_of_its_weights(config_file: Path) -> None:
+    parameters = sum(tensor.elements for tensor in resolve_model(str(config_file)).tensors)
+    index = config_file.with_name("model.safetensors.index.json")
+    for stored, warnings in ((parameters, 0), (2 * parameters, 1)):
+        metadata = {"total_size": 4 * stored, "total_parameters": stored}
+        index.write_text(json.dumps({"metadata": metadata, "weight_map": {}}), encoding="utf-8")
+        assert len(resolve_model(str(config_file)).warnings) == warnings
+    with pytest.raises(InputError, match="index of weights"):
+        resolve_model(str(index))
+
+
+def test_the_size_of_weights_tells_their_count_where_their_type_is_known(config_file: Path) -> None:
+    index = config_file.with_name("model.safetensors.index.json")
+    index.write_text('{"metadata": {"total_size": 4e9}}', encoding="utf-8")
+    assert resolve_model(str(config_file)).warnings == ()
+    config_file.write_text(json.dumps({**CONFIG, "torch_dtype": "bfloat16"}), encoding="utf-8")
+    assert "stored weights 2:" in resolve_model(str(config_file)).warnings[0]
+
+
 def test_a_missing_path_is_a_missing_file_and_not_an_unknown_name(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="no such file"):
         resolve_model(str(tmp_path / "absent.gguf"))

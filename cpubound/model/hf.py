@@ -8,18 +8,41 @@ class in ``transformers``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from cpubound.errors import InputError
 from cpubound.model.hf_config import Config, common_keys
 from cpubound.model.hf_families import FAMILIES
 from cpubound.model.layout import ModelShape
+from cpubound.model.stores import read_json
+
+MAX_CONFIG_BYTES = 2**20
+MAX_INDEX_BYTES = 2**26
+INDEX_NAME = "model.safetensors.index.json"
+_BYTES_PER_PARAMETER = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def shape_from_config(config: Mapping[str, Any], name: str) -> ModelShape:
+def read_config(path: Path) -> ModelShape:
+    """Read the shape of a model from its ``config.json``.
+
+    Beside an index of safetensors the parameter count is checked against the weights, and
+    a difference becomes a warning. Raises ``InputError`` for a file that cannot be used.
+    """
+    config = read_json(path, MAX_CONFIG_BYTES)
+    if "weight_map" in config:
+        raise InputError(f"this is an index of weights ({path}): give the config.json beside it")
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return shape_from_config(config, name, stored_parameters(path.parent, config))
+
+
+def shape_from_config(
+    config: Mapping[str, Any], name: str, stored_parameters: int | None = None
+) -> ModelShape:
     """Map a parsed ``config.json`` to a model's architecture and hyper-parameters.
 
-    Raises ``InputError`` for a family without a layout and for values that are missing.
+    ``stored_parameters`` is how many the weights hold, where known. Raises ``InputError``
+    for a family without a layout and for values that are missing.
     """
     text = config.get("text_config")
     merged = {**config, **text} if isinstance(text, Mapping) else dict(config)
@@ -34,12 +57,32 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> ModelShape:
     keys = common_keys(reader)
     if family.extend is not None:
         family.extend(reader, keys)
+    vocabulary_size = reader.integer("vocab_size")
     tied = reader.get("tie_word_embeddings", "tie_embedding")
     return ModelShape(
         name=name,
         architecture=family.architecture,
         hyper_parameters=keys,
-        vocabulary_size=reader.integer("vocab_size"),
+        vocabulary_size=min(vocabulary_size, family.vocabulary_limit or vocabulary_size),
         tied_output=family.tied_by_default if tied is None else bool(tied),
         features=tuple(family.features(reader)) if family.features is not None else (),
+        stored_parameters=stored_parameters,
     )
+
+
+def stored_parameters(folder: Path, config: Mapping[str, Any]) -> int | None:
+    """Count the parameters that the safetensors of a folder hold, None without an index."""
+    path = folder / INDEX_NAME
+    if not path.is_file():
+        return None
+    metadata = read_json(path, MAX_INDEX_BYTES).get("metadata")
+    if not isinstance(metadata, Mapping):
+        return None
+    total = metadata.get("total_parameters")
+    if isinstance(total, int):
+        return total
+    kind = config.get("dtype", config.get("torch_dtype"))
+    size = metadata.get("total_size")
+    if not isinstance(size, (int, float)) or kind not in _BYTES_PER_PARAMETER:
+        return None
+    return int(size) // _BYTES_PER_PARAMETER[kind]

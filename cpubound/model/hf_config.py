@@ -97,6 +97,7 @@ class Family:
     features: Callable[[Config], Sequence[str]] | None = None
     tied_by_default: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    vocabulary_limit: int | None = None  # rows past it the converter drops
 
 
 # GGUF key, then the config names that hold it (TextModel.set_gguf_parameters).

@@ -8,7 +8,7 @@ layer kinds follow from the GGUF keys (llama.cpp ``src/llama-hparams.cpp`` and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from cpubound.errors import UsageError
@@ -17,6 +17,7 @@ from cpubound.model.ftype import file_type
 from cpubound.model.tensor_types import NamedShape, tensor_types
 from cpubound.model.values import HyperParameter, ModelSpec, Tensor
 
+EXPECTED_DIFFERENCE = 0.005  # of parameter counts
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS of llama.cpp src/llama-hparams.h
 
 
@@ -39,10 +40,11 @@ class ModelShape:
     vocabulary_size: int
     tied_output: bool
     features: tuple[str, ...] = ()
+    stored_parameters: int | None = None  # what the published weights hold, where known
 
     def at(self, file_type_name: str) -> ModelSpec:
         """Describe the model at a file type; raises ``UsageError`` as ``build_model``."""
-        return build_model(
+        spec = build_model(
             self.architecture,
             self.hyper_parameters,
             file_type_name,
@@ -50,6 +52,17 @@ class ModelShape:
             tied_output=self.tied_output,
             name=self.name,
             features=self.features,
+        )
+        return replace(spec, warnings=self._warnings(spec))
+
+    def _warnings(self, spec: ModelSpec) -> tuple[str, ...]:
+        parameters = sum(tensor.elements for tensor in spec.tensors)
+        stored = self.stored_parameters
+        if not stored or abs(parameters / stored - 1) <= EXPECTED_DIFFERENCE:
+            return ()
+        return (
+            f"the layout has {parameters / 1e9:.4g} billion parameters, the stored weights"
+            f" {stored / 1e9:.4g}: vision or draft layers are left out, or the layout differs",
         )
 
 

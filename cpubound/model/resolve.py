@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cpubound.errors import InputError, ModelFileError, UsageError
+from cpubound.errors import ModelFileError, UsageError
 from cpubound.model.catalog import catalog_entry
 from cpubound.model.ftype import (
     COMMON_FILE_TYPES,
@@ -16,13 +16,12 @@ from cpubound.model.ftype import (
     parse_file_types,
 )
 from cpubound.model.gguf import read_gguf
-from cpubound.model.hf import shape_from_config
+from cpubound.model.hf import read_config
 from cpubound.model.layout import ModelShape
-from cpubound.model.stores import ollama_blob, read_json, the_model_in_folder
+from cpubound.model.stores import ollama_blob, the_model_in_folder
 from cpubound.model.values import ModelSpec
 
 DEFAULT_FILE_TYPE = "Q4_K_M"
-MAX_CONFIG_BYTES = 2**20
 _REMOTE = ("hf:", "https://", "http://")
 _OLLAMA = "ollama:"
 
@@ -114,7 +113,7 @@ def _shape(base: str) -> ModelShape | None:
     if base.startswith((_OLLAMA, *_REMOTE)):
         return None
     if _is_config(base):
-        return _read_config(_config_path(base))
+        return read_config(_config_path(base))
     if Path(base).exists() or _looks_like_path(base):
         return None
     return catalog_entry(base).shape
@@ -148,11 +147,3 @@ def _read(base: str) -> ModelSpec:
     if not path.exists():
         raise ModelFileError(f"no such file ({base}): check the path, or give a catalogue name")
     return read_gguf(the_model_in_folder(path) if path.is_dir() else path)
-
-
-def _read_config(path: Path) -> ModelShape:
-    config = read_json(path, MAX_CONFIG_BYTES)
-    if path.name.endswith(".index.json"):
-        raise InputError(f"this is an index of weights ({path}): give the config.json beside it")
-    name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return shape_from_config(config, name)
