@@ -464,6 +464,11 @@ def test_a_label_that_the_tensors_belie_shows_both() -> None:
     assert quant_label(dense(file_type=15)) == "Q8_0 (the file says Q4_K_M)"
 
 
+def test_a_label_is_not_believed_where_wider_types_outweigh_it() -> None:
+    mostly_wide = dense(file_type=15, extra={"blk.0.a.weight": ("Q4_K", (256, 80))})
+    assert quant_label(mostly_wide) == "Q8_0 (the file says Q4_K_M)"
+
+
 def test_a_file_that_claims_nothing_is_called_by_its_dominant_type() -> None:
     assert quant_label(dense()) == "Q8_0"
     assert quant_label(dense(file_type=1024)) == "Q8_0"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from cpubound.model.ftype import FILE_TYPES
+from cpubound.model.quant import QUANT_TYPES, quant_type
 from cpubound.model.values import ModelSpec
 
-# A file type is a mix: its own type may be a minority beside wider ones, but not a trace.
+# A file type is a mix: its own type may be a minority beside wider ones, but not a trace,
+# and the mix stays near it (at most 1.3 times, in IQ1_S and Q2_K files).
 _LEAST_SHARE = 0.25
+_MOST_BITS = 1.5
+_KNOWN = {quant.name for quant in QUANT_TYPES}
 _BY_ID = {file_type.id: file_type for file_type in FILE_TYPES}
 
 
@@ -23,9 +27,17 @@ def quant_label(spec: ModelSpec) -> str:
     if file_type is None or file_type.name == dominant:
         return dominant
     share = elements.get(file_type.default_type, 0) / sum(elements.values())
-    if share >= _LEAST_SHARE:
+    most_bits = _MOST_BITS * quant_type(file_type.default_type).bits_per_weight
+    if share >= _LEAST_SHARE and _bits(elements) <= most_bits:
         return file_type.name
     return f"{dominant} (the file says {file_type.name})"
+
+
+def _bits(elements: dict[str, int]) -> float:
+    """Return the bits per weight of a mix; types that are not known say nothing."""
+    known = {name: n for name, n in elements.items() if name in _KNOWN}
+    bits = sum(quant_type(name).bits_per_weight * n for name, n in known.items())
+    return bits / (sum(known.values()) or 1)
 
 
 def elements_by_type(spec: ModelSpec) -> dict[str, int]:

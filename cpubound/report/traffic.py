@@ -44,6 +44,7 @@ def traffic_document(traffic: ModelTraffic) -> dict[str, Any]:
     """Return ``cpubound.traffic/1``."""
     document: dict[str, Any] = {"schema": "cpubound.traffic/1"}
     document |= {name: getattr(traffic, name) for name in _FIELDS}
+    document["bits_per_weight"] = _bits_per_weight(traffic)
     document["weights"] = [asdict(read) for read in traffic.weights]
     document["attention"] = [asdict(read) for read in traffic.attention]
     document["unread"] = dict(traffic.unread)
@@ -102,7 +103,7 @@ def _parts(traffic: ModelTraffic) -> Iterator[tuple[str, str, int, int]]:
 
 
 def traffic_heading(traffic: ModelTraffic) -> str:
-    """Return what is inspected and at which setting, in two lines."""
+    """Return what is inspected and at which setting, in three lines."""
     parameters = f"{_count(traffic.parameters)} parameters"
     if _count(traffic.active_parameters) != _count(traffic.parameters):
         parameters += f", {_count(traffic.active_parameters)} of them active"
@@ -110,8 +111,10 @@ def traffic_heading(traffic: ModelTraffic) -> str:
     depth = f"{traffic.depth_tokens} tokens in the cache" if traffic.depth_tokens else "empty cache"
     sequences = f", {traffic.batch} sequences" if traffic.batch > 1 else ""
     flash = "on" if traffic.flash_attn else "off"
+    bits = f"{_bits_per_weight(traffic):.2f} bits per weight"
     return (
-        f"{traffic.model}: {traffic.architecture}, {traffic.quant_label}, {size}, {parameters}\n"
+        f"{traffic.model}: {traffic.architecture}, {traffic.quant_label}, {bits}\n"
+        f"{size}, {parameters}\n"
         f"{depth}{sequences}, context {traffic.n_ctx}, KV {_kv_type(traffic)}, "
         f"flash-attention {flash}"
     )
@@ -136,6 +139,11 @@ def traffic_notes(traffic: ModelTraffic) -> str:
         lines.append(f"Never read: {format_decimal_bytes(n_bytes)}, {reason}.")
     lines += [f"Assumed: {note}." for note in traffic.assumptions]
     return "\n".join(lines)
+
+
+def _bits_per_weight(traffic: ModelTraffic) -> float:
+    """Return the file's bits for each parameter, its header included."""
+    return 8 * traffic.file_bytes / traffic.parameters if traffic.parameters else 0.0
 
 
 def _kv_type(traffic: ModelTraffic) -> str:
