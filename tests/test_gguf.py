@@ -29,6 +29,7 @@ from gguf_bytes import (
 from cpubound.errors import ModelFileError
 from cpubound.model import gguf_header
 from cpubound.model.gguf import read_gguf, shard_names
+from cpubound.model.gguf_source import FileSource
 from cpubound.model.strings import skip_strings, skip_strings_in_python
 
 LLAMA = pair("general.architecture", STRING, "llama")
@@ -137,7 +138,7 @@ def test_tensors_have_the_names_shapes_types_and_bytes_that_were_written(written
 
 def test_offsets_agree_with_the_gguf_package(written: Path) -> None:
     gguf = pytest.importorskip("gguf")
-    with written.open("rb") as file, gguf_header.FileSource(written) as source:
+    with written.open("rb") as file, FileSource(written) as source:
         header = gguf_header.parse_header(source)
         assert file.read(4) == b"GGUF"
     reader = gguf.GGUFReader(written)

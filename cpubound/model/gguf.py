@@ -12,13 +12,12 @@ from pathlib import Path, PurePath
 from cpubound.errors import ModelFileError
 from cpubound.model.gguf_header import (
     MAGIC,
-    FileSource,
     GgufHeader,
     LongArray,
-    Source,
     parse_header,
     quoted,
 )
+from cpubound.model.gguf_source import FileSource, Source
 from cpubound.model.values import HyperParameter, ModelSpec, Tensor
 
 # llama_split_path of src/llama.cpp, commit 0c1e57098bba: counted from 1.

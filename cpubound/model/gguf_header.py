@@ -8,14 +8,11 @@ of llama.cpp, commit 0c1e57098bba.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from struct import Struct
-from types import TracebackType
-from typing import Protocol
 
 from cpubound.errors import ModelFileError
+from cpubound.model.gguf_source import Source
 from cpubound.model.quant import is_known_type_id, quant_type, unknown_quant_type
 from cpubound.model.strings import skip_strings
 from cpubound.model.values import QuantType, Tensor
@@ -83,70 +80,6 @@ class GgufHeader:
     data_offset: int
     size: int | None  # of the file
     warnings: tuple[str, ...] = ()
-
-
-class Source(Protocol):
-    """Bytes with a name: a file, or a remote file read by ranges."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int | None: ...
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Return the bytes from ``offset``: fewer than ``length`` only at the end."""
-        ...
-
-
-class FileSource:
-    """A local file as a ``Source``; use it in a ``with`` block.
-
-    Raises ``ModelFileError`` if the file is missing, a directory, or unreadable.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.name = os.fspath(path)
-        if Path(self.name).is_dir():
-            raise ModelFileError(f"this is a folder ({self.name}): give a .gguf file in it")
-        try:
-            self._file = Path(self.name).open("rb", buffering=0)  # noqa: SIM115
-            self.size = os.fstat(self._file.fileno()).st_size
-        except FileNotFoundError:
-            raise ModelFileError(f"no such file ({self.name}): check the path") from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ModelFileError(
-                f"the file cannot be opened ({self.name!r}, {reason}): check its rights"
-            ) from None
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Return the bytes from ``offset``: fewer than ``length`` only at the end."""
-        try:
-            self._file.seek(offset)
-            parts = []
-            while length > 0:
-                part = self._file.read(length)
-                if not part:
-                    break
-                parts.append(part)
-                length -= len(part)
-        except OSError as error:
-            raise ModelFileError(
-                f"the file cannot be read ({self.name}, {error.strerror}): check the disk"
-            ) from None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def __enter__(self) -> FileSource:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
 
 
 class _Cursor:

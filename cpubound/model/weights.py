@@ -68,7 +68,7 @@ def weight_traffic(
     operator that reads it.
     """
     step = _step(spec, layers, batch, n_ctx, flash_attn)
-    groups: dict[tuple[str, str, str, int, int], list[float]] = {}
+    reads: list[tuple[Tensor, _Read]] = []
     unread: dict[str, int] = {}
     inactive = 0.0
     for tensor in spec.tensors:
@@ -80,15 +80,27 @@ def weight_traffic(
             continue
         read = _read(step, tensor, block, stem)
         inactive += tensor.elements * (1 - read.active)
-        key = (read.role, read.kind, tensor.type.name, read.rows, tensor.shape[0])
-        total = groups.setdefault(key, [0.0, 0.0])
-        total[0] += read.count
-        total[1] += read.count * read.bytes_each
+        reads.append((tensor, read))
     tied = _tied_output(spec)
     if tied is not None:
-        key = ("output", "matmul", tied.type.name, tied.shape[1], tied.shape[0])
-        groups[key] = [1.0, float(tied.n_bytes)]
-    reads = (
+        rows = tied.elements // tied.shape[0]
+        as_output = _Read(role="output", kind="matmul", rows=rows, count=1, bytes_each=tied.n_bytes)
+        reads.append((tied, as_output))
+    return WeightTraffic(
+        reads=_grouped(reads),
+        unread=dict(sorted(unread.items(), key=lambda item: -item[1])),
+        inactive_elements=round(inactive),
+    )
+
+
+def _grouped(reads: Sequence[tuple[Tensor, _Read]]) -> tuple[WeightRead, ...]:
+    """Put equal reads together, largest first, and round what experts share."""
+    groups: dict[tuple[str, str, str, int, int], tuple[float, float]] = {}
+    for tensor, read in reads:
+        key = (read.role, read.kind, tensor.type.name, read.rows, tensor.shape[0])
+        count, n_bytes = groups.get(key, (0.0, 0.0))
+        groups[key] = (count + read.count, n_bytes + read.count * read.bytes_each)
+    grouped = (
         WeightRead(
             role=role,
             kind=kind,
@@ -100,11 +112,7 @@ def weight_traffic(
         )
         for (role, kind, type_, rows, columns), (count, n_bytes) in groups.items()
     )
-    return WeightTraffic(
-        reads=tuple(sorted(reads, key=lambda read: -read.n_bytes)),
-        unread=dict(sorted(unread.items(), key=lambda item: -item[1])),
-        inactive_elements=round(inactive),
-    )
+    return tuple(sorted(grouped, key=lambda read: -read.n_bytes))
 
 
 def _step(
