@@ -26,13 +26,14 @@ def models_in_folder(folder: Path) -> tuple[Path, ...]:
         raise InputError(
             f"the folder cannot be read ({folder}, {error.strerror}): check its rights"
         ) from None
-    return tuple(
-        folder / name
-        for name in names
-        if name.lower().endswith(".gguf")
-        and not _LATER_SHARD.search(name)
-        and not _PROJECTOR.search(name)
-    )
+    return tuple(folder / name for name in names if is_model_name(name))
+
+
+def is_model_name(name: str) -> bool:
+    """Tell whether a file of this name is a GGUF model, or the first shard of one."""
+    if not name.lower().endswith(".gguf"):
+        return False
+    return not _LATER_SHARD.search(name) and not _PROJECTOR.search(name)
 
 
 def the_model_in_folder(folder: Path) -> Path:
