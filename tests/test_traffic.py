@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpubound.errors import UsageError
+from cpubound.errors import CpuboundError, ModelFileError, UsageError
 from cpubound.model.gguf import read_gguf
 from cpubound.model.label import bits_per_weight, quant_label
 from cpubound.model.layers import read_layers
@@ -443,6 +443,49 @@ def test_sums_agree_and_nothing_is_negative(
     assert 0 < traffic.active_parameters <= traffic.parameters
     assert all(read.n_bytes >= 0 and read.count >= 0 for read in traffic.weights)
     assert traffic.total_bytes >= weights
+
+
+SIZES = st.sampled_from([-1, 0, 1, 2, 3, 64, 512, 513, 2**31, 2**63, 0.5, float("nan"), "x"])
+
+
+@given(
+    graph=st.sampled_from(GRAPHS),
+    hyper=st.dictionaries(
+        st.sampled_from(sorted({key for graph in GRAPHS for key in graph["hyper_parameters"]})),
+        SIZES | st.lists(SIZES.filter(lambda size: not isinstance(size, str)), max_size=6),
+        max_size=12,
+    ),
+)
+def test_whatever_a_file_claims_is_answered_or_refused(
+    graph: dict[str, Any], hyper: dict[str, Any]
+) -> None:
+    claimed = graph | {"hyper_parameters": graph["hyper_parameters"] | hyper}
+    try:
+        traffic = compute_traffic(spec_of(claimed), depth_tokens=1000, flash_attn=True)
+    except CpuboundError as error:
+        assert "\n" not in str(error)
+    else:
+        assert traffic.kv_read_bytes >= 0
+        assert traffic.state_read_bytes >= 0
+        assert traffic.resident_bytes >= 0
+
+
+def test_a_cache_beyond_any_memory_is_refused() -> None:
+    with pytest.raises(ModelFileError, match="beyond any memory"):
+        compute_traffic(dense(attention__key_length=2**31, attention__head_count_kv=2**31))
+
+
+@pytest.mark.parametrize(
+    "hyper",
+    [
+        {"block_count": 513},
+        {"num_loops": 2**31},
+        {"block_count": 2**63, "nextn_predict_layers": 2**63},
+    ],
+)
+def test_more_layers_than_llama_cpp_runs_are_refused(hyper: dict[str, Any]) -> None:
+    with pytest.raises(ModelFileError, match="at most 512"):
+        compute_traffic(dense(**hyper))
 
 
 # -- labels ----------------------------------------------------------------------------

@@ -51,10 +51,10 @@ def cache_shapes(
     shared: bool,
     flash_attn: bool,
 ) -> tuple[CacheShape, ...]:
-    """Return the caches of one attention layer; none if the block does not attend."""
+    """Return the caches of a layer that attends; none if it has no heads of its own."""
     heads = hyper.of_layer("attention.head_count", block)
     kv_heads = hyper.of_layer("attention.head_count_kv", block, heads)
-    if not has_attention(stems) or (kv_heads == 0 and not _is_latent(stems)):
+    if kv_heads == 0 and not _is_latent(stems):
         return ()
     head_dim_k, head_dim_v = _head_dims(hyper, window)
     attention = CacheShape(

@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cpubound.errors import ModelFileError
 from cpubound.model import architectures
 from cpubound.model.cache_shapes import CacheShape, cache_shapes, has_attention
 from cpubound.model.hyper import HyperParameters, layer_count
 from cpubound.model.values import ModelSpec
+
+MAX_LAYERS = 512  # LLAMA_MAX_LAYERS of src/llama-hparams.h
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
 _RECURRENT = re.compile(r"(?:ssm_|time_mix_|shortconv\.)")
@@ -42,23 +45,26 @@ def read_layers(spec: ModelSpec, *, flash_attn: bool = False) -> tuple[Layer, ..
     """Return the layers of a decode step in the order in which they run.
 
     A block that runs several times (looped models) stands here each time. Block-sparse
-    attention runs only with ``flash_attn``.
+    attention runs only with ``flash_attn``. Raises ``ModelFileError`` for a model of more
+    layers than llama.cpp runs.
     """
     hyper = HyperParameters(spec)
+    order = _block_order(spec, hyper)
     stems = _stems_by_block(spec)
     windows = _windows(spec, hyper)
     recurrent = _recurrent_blocks(spec, hyper, stems)
     first_shared = _first_shared(spec, hyper)
     layers = []
-    for slot, block in enumerate(_block_order(spec, hyper)):
+    for slot, block in enumerate(order):
         is_recurrent = block in recurrent
         window = windows.get(block, 0)
         names = stems.get(block, frozenset())
         is_shared = first_shared is not None and slot >= first_shared
-        caches: tuple[CacheShape, ...] = ()
-        if spec.architecture not in architectures.WITHOUT_CACHE and (
+        attends = has_attention(names) and (
             not is_recurrent or spec.architecture in architectures.ATTENTION_BESIDE_RECURRENCE
-        ):
+        )
+        caches: tuple[CacheShape, ...] = ()
+        if attends and spec.architecture not in architectures.WITHOUT_CACHE:
             caches = cache_shapes(
                 spec,
                 hyper,
@@ -68,16 +74,8 @@ def read_layers(spec: ModelSpec, *, flash_attn: bool = False) -> tuple[Layer, ..
                 shared=is_shared,
                 flash_attn=flash_attn,
             )
-        layers.append(
-            Layer(
-                block=block,
-                caches=caches,
-                recurrent=is_recurrent,
-                ropes=0
-                if is_recurrent or not has_attention(names)
-                else _ropes(spec, slot, window, is_shared),
-            )
-        )
+        ropes = _ropes(spec, slot, window, is_shared) if attends else 0
+        layers.append(Layer(block=block, caches=caches, recurrent=is_recurrent, ropes=ropes))
     return tuple(layers)
 
 
@@ -94,16 +92,24 @@ def _block_order(spec: ModelSpec, hyper: HyperParameters) -> list[int]:
     """Return the block that each layer slot runs (nanbeige.cpp, hrm-text.cpp loop)."""
     count = layer_count(hyper)
     loops = hyper.integer("num_loops", 1)
+    _check_layers(spec, max(hyper.integer("block_count"), count * max(loops, 1)))
     if loops > 1:
-        return list(range(count)) * min(loops, 512)
+        return list(range(count)) * loops
     per_stack = hyper.integer("hrm.layers_per_stack")
     if per_stack and spec.architecture == "hrm_text":
-        low = list(range(per_stack))
-        high = list(range(per_stack, 2 * per_stack))
-        h_cycles = min(hyper.integer("hrm.h_cycles", 1), 512)
-        l_cycles = min(hyper.integer("hrm.l_cycles", 1), 512)
+        h_cycles, l_cycles = hyper.integer("hrm.h_cycles", 1), hyper.integer("hrm.l_cycles", 1)
+        _check_layers(spec, per_stack * h_cycles * (l_cycles + 1))
+        low, high = list(range(per_stack)), list(range(per_stack, 2 * per_stack))
         return (low * l_cycles + high) * h_cycles
-    return list(range(min(count, 4096)))
+    return list(range(count))
+
+
+def _check_layers(spec: ModelSpec, count: int) -> None:
+    if count > MAX_LAYERS:
+        raise ModelFileError(
+            f"{spec.name} claims {count} layers, where llama.cpp runs at most {MAX_LAYERS}: "
+            "download it again"
+        )
 
 
 def _recurrent_blocks(

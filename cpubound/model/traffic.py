@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpubound.errors import UsageError
+from cpubound.errors import ModelFileError, UsageError
 from cpubound.model import architectures
 from cpubound.model.cache import (
     CacheSetting,
@@ -18,7 +18,9 @@ from cpubound.model.proven import PROVEN_ARCHITECTURES
 from cpubound.model.quant import quant_type
 from cpubound.model.values import ModelSpec, ModelTraffic, QuantType
 from cpubound.model.weights import weight_traffic
+from cpubound.units import format_decimal_bytes
 
+MOST_BYTES = 2**63
 # What llama.cpp accepts for a cache (common/arg.cpp, kv_cache_types).
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
@@ -42,7 +44,8 @@ def compute_traffic(
     ``swa_full`` keeps all cells of sliding-window layers, as llama.cpp's library does
     unless told otherwise; llama-bench and the command line tools do not.
 
-    Raises ``UsageError`` for a setting that llama.cpp refuses.
+    Raises ``UsageError`` for a setting that llama.cpp refuses, ``ModelFileError`` for a
+    model that no llama.cpp could run.
     """
     n_ctx = _check(depth_tokens, n_ctx, batch)
     type_k, type_v = _cache_type(kv_type_k), _cache_type(kv_type_v)
@@ -64,7 +67,7 @@ def compute_traffic(
     state_read, state_written = state_bytes(spec, layers)
     all_weights = sum(tensor.n_bytes for tensor in spec.tensors)
     parameters = sum(tensor.elements for tensor in spec.tensors)
-    return ModelTraffic(
+    traffic = ModelTraffic(
         model=spec.name,
         architecture=spec.architecture,
         quant_label=quant_label(spec),
@@ -90,6 +93,12 @@ def compute_traffic(
         unread=weights.unread,
         assumptions=_assumptions(spec, batch),
     )
+    if max(traffic.resident_bytes, traffic.total_bytes) >= MOST_BYTES:
+        raise ModelFileError(
+            f"{spec.name} claims a cache or state beyond any memory "
+            f"({format_decimal_bytes(traffic.resident_bytes)}): download it again"
+        )
+    return traffic
 
 
 def _check(depth_tokens: int, n_ctx: int | None, batch: int) -> int:
