@@ -50,6 +50,17 @@ CASES: dict[str, tuple[dict[str, str], str | None]] = {
     ),
     "PowerNV": ({"/proc/device-tree/compatible": "ibm,powernv\0ibm,firenze"}, None),
     "pSeries in QEMU": ({"/proc/device-tree/compatible": "qemu,pseries\0IBM,x"}, "KVM"),
+    "a guest's clock": (
+        {
+            "/proc/cpuinfo": VIRTUAL,
+            "/sys/devices/system/clocksource/clocksource0/available_clocksource": "tsc kvm-clock",
+        },
+        "KVM",
+    ),
+    "a machine's own clocks": (
+        {"/sys/devices/system/clocksource/clocksource0/available_clocksource": "tsc hpet acpi_pm"},
+        None,
+    ),
     "OpenVZ": ({"/proc/vz/version": ""}, "Parallels"),
     "the host of OpenVZ": ({"/proc/vz/version": "", "/proc/bc/0": ""}, None),
 }

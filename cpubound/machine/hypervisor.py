@@ -33,6 +33,8 @@ _VIRTUAL_DEVICES = {
     (0x1AF4, 0x1050): "KVM",
     (0x1234, 0x1111): "KVM",
 }
+# Clocks that a guest kernel reads from its hypervisor.
+_VIRTUAL_CLOCKS = (("kvm-clock", "KVM"), ("hyperv_clocksource", "Microsoft"), ("xen", "Xen"))
 UNNAMED = "unknown"
 
 
@@ -46,6 +48,7 @@ def read_hypervisor(root: Root, cpuinfo: CpuInfo) -> str | None:
         or _read_devices(root)
         or _read_s390(root)
         or _read_openvz(root)
+        or _read_clock(root)
         or (UNNAMED if "hypervisor" in (cpuinfo.first("flags") or "").split() else None)
     )
 
@@ -122,3 +125,12 @@ def _read_s390(root: Root) -> str | None:
 
 def _read_openvz(root: Root) -> str | None:
     return "Parallels" if root.exists("/proc/vz") and not root.exists("/proc/bc") else None
+
+
+def _read_clock(root: Root) -> str | None:
+    folder = "/sys/devices/system/clocksource/clocksource0"
+    clocks = (root.read_text(f"{folder}/available_clocksource") or "").split()
+    for prefix, vendor in _VIRTUAL_CLOCKS:
+        if any(clock.startswith(prefix) for clock in clocks):
+            return vendor
+    return None
