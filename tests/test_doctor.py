@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,11 @@ FIELDS = {
 }  # fmt: skip
 
 
+COMMAND = (sys.executable, "-m", "cpubound", "doctor")
+
+
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cpubound", "doctor", *map(str, arguments)]
+    command = [*COMMAND, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -124,3 +128,20 @@ def test_a_sysroot_that_is_missing_is_one_line_and_code_2(tmp_path: Path) -> Non
 def test_this_machine_is_described() -> None:
     document = json.loads(run("--json", "-").stdout)
     assert 1 <= document["effective_cpus"] <= len(document["allowed_cpus"])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs CPU affinity")
+def test_a_process_bound_to_one_cpu_has_one_effective_cpu() -> None:
+    cpu = max(os.sched_getaffinity(0))
+    bound = subprocess.run(
+        [*COMMAND, "--json", "-"],
+        capture_output=True,
+        check=True,
+        timeout=60,
+        preexec_fn=lambda: os.sched_setaffinity(0, {cpu}),
+    )
+    document = json.loads(bound.stdout)
+    assert document["allowed_cpus"] == [cpu]
+    assert document["effective_cpus"] == 1
+    codes = [finding["code"] for finding in document["findings"]]
+    assert ("topology-mismatch" in codes) == (len(document["online_cpus"]) > 1)

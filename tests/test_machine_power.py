@@ -53,6 +53,9 @@ def test_governors_that_differ_are_all_named(tmp_path: Path) -> None:
         ("cpufreq/boost", 1, True),
         ("cpufreq/boost", 0, False),
         ("cpufreq/boost", "maybe", None),
+        ("cpu1/cpufreq/boost", 1, True),
+        ("cpu1/cpufreq/boost", 0, False),
+        ("cpu1/cpufreq/boost", "maybe", None),
     ],
 )
 def test_boost_is_said_straight_or_the_other_way_round(

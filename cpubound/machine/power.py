@@ -30,7 +30,7 @@ def read_power(root: Root, online: CpuSet) -> Power:
         frequency_driver=_read_common(root, online, "cpufreq/scaling_driver"),
         energy_preference=_read_common(root, online, "cpufreq/energy_performance_preference"),
         platform_profile=root.read_text("/sys/firmware/acpi/platform_profile") or None,
-        boost=_read_boost(root),
+        boost=_read_boost(root, online),
         on_battery=_read_on_battery(root),
         throttle_events=_read_throttle_events(root, online),
     )
@@ -42,12 +42,16 @@ def _read_common(root: Root, online: CpuSet, name: str) -> str | None:
     return ",".join(sorted(value for value in values if value)) or None
 
 
-def _read_boost(root: Root) -> bool | None:
+def _read_boost(root: Root, online: CpuSet) -> bool | None:
     no_turbo = root.read_integer(f"{CPU_FOLDER}/intel_pstate/no_turbo")
     if no_turbo is not None:
         return no_turbo == 0
     boost = root.read_integer(f"{CPU_FOLDER}/cpufreq/boost")
-    return None if boost is None else boost != 0
+    if boost is not None:
+        return boost != 0
+    # Some drivers have a switch for each CPU instead of one for all.
+    switches = (_read_common(root, online, "cpufreq/boost") or "").split(",")
+    return {"0": False, "1": True, "0,1": True}.get(",".join(switches))
 
 
 def _read_on_battery(root: Root) -> bool | None:
