@@ -98,11 +98,13 @@ def print_verification(
         raise UsageError(f"--verify runs a file, and {spec.name} is only a shape: synth writes one")
     if traffic.batch > 1:
         raise UsageError(f"--verify counts one sequence ({traffic.batch} asked): leave --batch out")
+    # Before its first token a recurrent state is cleared, once: look at the second.
+    depth = max(traffic.depth_tokens, 1) if traffic.state_read_bytes else traffic.depth_tokens
     settings = RunSettings(
         model_path=spec.shards[0],
         threads=1,
         tokens=1,
-        depth_tokens=traffic.depth_tokens,
+        depth_tokens=depth,
         n_ctx=traffic.n_ctx,
         kv_type_k=traffic.kv_type_k,
         kv_type_v=traffic.kv_type_v,

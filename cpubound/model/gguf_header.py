@@ -209,28 +209,35 @@ def _check_magic(cursor: _Cursor, source: Source) -> None:
     if start[:4] == MAGIC:
         cursor.take(4)
         return
-    raise ModelFileError(f"{_what_it_is(start)} ({source.name}): give a GGUF model file")
+    what, what_to_do = _what_it_is(start)
+    raise ModelFileError(f"{what} ({source.name}): {what_to_do}")
 
 
-def _what_it_is(start: bytes) -> str:
+def _what_it_is(start: bytes) -> tuple[str, str]:
+    """Return what a file is that is not GGUF, and what to do about it."""
     text = start.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    give_gguf = "give a GGUF file, or convert this with llama.cpp's convert_hf_to_gguf.py"
     if start.startswith(b"version https://git-lfs"):
-        size = next((part[5:] for part in start.split(b"\n") if part.startswith(b"size ")), b"")
-        bytes_ = f" to a file of {int(size)} bytes" if size.isdigit() and len(size) < 20 else ""
-        return f"this is a Git LFS pointer{bytes_}, not the file itself; run git lfs pull"
+        return f"this is a Git LFS pointer{_lfs_size(start)}, not the file", "run git lfs pull"
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        return "this is a web page, saved under the name of a model"
-    if start[:4] in (b"lmgg", b"fmgg", b"tjgg", b"algg"):
-        return "this is a GGML file from before GGUF, which no llama.cpp of today reads"
-    if start[:4] == b"PK\x03\x04":
-        return "this is a zip archive or a PyTorch checkpoint, not a GGUF file"
-    if len(start) > 9 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 2**32:
-        return "this is a safetensors file, not a GGUF file"
-    if text.startswith((b"{", b"[")):
-        return "this is a JSON text, not a GGUF file"
+        return "this is a web page saved by a failed download", "fetch the file itself"
     if not start.strip(b"\0"):
-        return "the file begins with zeros: its download did not finish"
-    return f"this is not a GGUF file: it begins with {start[:4]!r} in place of b'GGUF'"
+        return "the file begins with zeros: its download did not finish", "download it again"
+    if start[:4] in (b"lmgg", b"fmgg", b"tjgg", b"algg"):
+        return "this is a GGML file from before GGUF, which llama.cpp no longer reads", give_gguf
+    if start[:4] == b"PK\x03\x04":
+        return "this is a zip archive or a PyTorch checkpoint, not a GGUF file", give_gguf
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 2**32:
+        return "this is a safetensors file, not a GGUF file", give_gguf
+    if text.startswith((b"{", b"[")):
+        return "this is a JSON text, not a GGUF file", give_gguf
+    begins = f"this is not a GGUF file: it begins with {start[:4]!r} in place of {MAGIC!r}"
+    return begins, "give a GGUF model file"
+
+
+def _lfs_size(pointer: bytes) -> str:
+    size = next((line[5:] for line in pointer.split(b"\n") if line.startswith(b"size ")), b"")
+    return f" to a file of {int(size)} bytes" if size.isdigit() and len(size) < 20 else ""
 
 
 def _read_version(cursor: _Cursor) -> int:
