@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from cpubound.machine.arm import is_little_core, read_arm_part
 from cpubound.machine.cpuinfo import CpuInfo
 from cpubound.machine.files import CpuSet, Root
-from cpubound.machine.isa import arm_part
 from cpubound.machine.topology import CPU_FOLDER
 from cpubound.machine.values import Cache, CoreKind
 
@@ -14,8 +14,6 @@ PERFORMANCE = "performance"
 EFFICIENCY = "efficiency"
 UNIFORM = "uniform"
 
-# Arm cores designed to be the small ones beside others (part numbers of implementer 0x41).
-_LITTLE_PARTS = {0xC07, 0xD03, 0xD04, 0xD05, 0xD46, 0xD80, 0xD8F}
 # Favoured cores of one kind differ by some per cent; the slowest hybrids known by 20 %.
 _SAME_KIND_SPEED = 0.85
 # A core with half the capacity of the largest still pulls its weight in a team.
@@ -86,15 +84,14 @@ def _by_capacity(root: Root, online: CpuSet) -> _Groups:
 
 
 def _by_arm_part(cpuinfo: CpuInfo, online: CpuSet, speeds: Mapping[int, int]) -> _Groups:
-    parts = {cpu: arm_part(cpuinfo, cpu) for cpu in online}
+    parts = {cpu: read_arm_part(cpuinfo, cpu) for cpu in online}
     distinct = {part for part in parts.values() if part is not None}
     if len(distinct) < 2 or None in parts.values():
         return []
     groups: _Groups = []
     for identity in distinct:
         cpus = frozenset(cpu for cpu in online if parts[cpu] == identity)
-        is_little = identity[0] == 0x41 and identity[1] in _LITTLE_PARTS
-        groups.append((EFFICIENCY if is_little else PERFORMANCE, cpus))
+        groups.append((EFFICIENCY if is_little_core(identity) else PERFORMANCE, cpus))
     if len({kind for kind, _ in groups}) < 2:
         groups = _relabel_by_speed(groups, speeds)
     return sorted(
