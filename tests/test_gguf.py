@@ -339,10 +339,18 @@ def test_a_missing_file_a_folder_and_an_unreadable_one_are_told_apart(tmp_path: 
     folder = tmp_path / "folder.gguf"
     folder.mkdir()
     assert "this is a folder" in refusal(folder)
+    assert "cannot be opened" in refusal(tmp_path / "null\0byte.gguf")
+    assert "cannot be opened" in refusal(tmp_path / ("long" * 100))
     closed = write(tmp_path, GgufBytes().packed(), "closed.gguf")
     closed.chmod(0)
     if not os.access(closed, os.R_OK):
         assert "cannot be opened" in refusal(closed)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "device or a pipe" in refusal(tmp_path / "pipe.gguf")
 
 
 # -- broken headers --------------------------------------------------------------------

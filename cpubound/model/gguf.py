@@ -17,7 +17,7 @@ from cpubound.model.gguf_header import (
     parse_header,
     quoted,
 )
-from cpubound.model.gguf_source import FileSource, Source
+from cpubound.model.gguf_source import FileSource, NoSuchFile, Source
 from cpubound.model.values import HyperParameter, ModelSpec, Tensor
 
 # llama_split_path of src/llama.cpp, commit 0c1e57098bba: counted from 1.
@@ -104,12 +104,10 @@ def _read_shards(name: str, count: int, given: GgufHeader, open_source: Opener) 
 def _read_shard(shard: str, number: int, count: int, open_source: Opener) -> GgufHeader:
     try:
         return _read_one(shard, open_source)
-    except ModelFileError as error:
-        if str(error).startswith("no such file"):
-            raise ModelFileError(
-                f"shard {number + 1} of {count} is missing ({shard}): download it to that place"
-            ) from None
-        raise
+    except NoSuchFile:
+        raise NoSuchFile(
+            f"shard {number + 1} of {count} is missing ({shard}): download it to that place"
+        ) from None
 
 
 def _check_data(header: GgufHeader, source: Source) -> tuple[str, ...]:

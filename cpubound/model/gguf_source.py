@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from cpubound.errors import ModelFileError
+
+
+class NoSuchFile(ModelFileError):
+    """There is no file of that name: of a split model, a shard is missing."""
 
 
 class Source(Protocol):
@@ -27,22 +32,25 @@ class Source(Protocol):
 class FileSource:
     """A local file as a ``Source``; use it in a ``with`` block.
 
-    Raises ``ModelFileError`` if the file is missing, a directory, or unreadable.
+    Raises ``ModelFileError`` if there is no such file, it is not a file, or unreadable.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
-        if Path(self.name).is_dir():
-            raise ModelFileError(f"this is a folder ({self.name}): give a .gguf file in it")
         try:
+            kind = Path(self.name).stat().st_mode
+            if stat.S_ISDIR(kind):
+                raise ModelFileError(f"this is a folder ({self.name}): give a .gguf file in it")
+            if not stat.S_ISREG(kind):
+                raise ModelFileError(f"this is a device or a pipe ({self.name}): give a file")
             self._file = Path(self.name).open("rb", buffering=0)  # noqa: SIM115
             self.size = os.fstat(self._file.fileno()).st_size
-        except FileNotFoundError:
-            raise ModelFileError(f"no such file ({self.name}): check the path") from None
+        except (FileNotFoundError, NotADirectoryError):
+            raise NoSuchFile(f"no such file ({self.name}): check the path") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ModelFileError(
-                f"the file cannot be opened ({self.name!r}, {reason}): check its rights"
+                f"the file cannot be opened ({self.name!r}, {reason}): check its name and rights"
             ) from None
 
     def read(self, offset: int, length: int) -> bytes:
