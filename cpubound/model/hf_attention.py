@@ -6,8 +6,6 @@ commit 0c1e57098bba): ``add_X`` fills in GGUF keys, ``X_features`` names optiona
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cpubound.model.hf_config import Config, Keys
 
 SIGMOID = 2  # LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID
@@ -21,7 +19,7 @@ def add_llama(config: Config, keys: Keys) -> None:
 def llama_features(config: Config) -> list[str]:
     """Name the tensors of scaled ropes and of biases."""
     features = []
-    if str(config.rope.get("rope_type", "type")).lower() == "llama3":
+    if config.rope.text("rope_type", "type").lower() == "llama3":
         features.append("rope_freqs")
     if config.get("attention_bias") is True:
         features += ["qkv_bias", "attn_output_bias"]
@@ -43,7 +41,7 @@ def add_llama4(config: Config, keys: Keys) -> None:
 
 def llama4_features(config: Config) -> list[str]:
     """Name the tensors of scaled ropes."""
-    return ["rope_freqs"] if config.rope.get("rope_type") == "llama3" else []
+    return ["rope_freqs"] if config.rope.text("rope_type", "type") == "llama3" else []
 
 
 def add_ministral3(config: Config, keys: Keys) -> None:
@@ -124,7 +122,7 @@ def gemma4_features(config: Config) -> list[str]:
 
 def add_phi3(config: Config, keys: Keys) -> None:
     """Add what ``Phi3MiniModel`` writes."""
-    partial = config.rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    partial = config.partial_rotary_factor or 1.0
     keys["rope.dimension_count"] = int(partial * config.head_dim)
     keys["rope.scaling.original_context_length"] = config.integer(
         "original_max_position_embeddings", "max_position_embeddings"
@@ -204,7 +202,7 @@ def deepseek_features(config: Config) -> list[str]:
 
 def add_glm4(config: Config, keys: Keys) -> None:
     """Add what ``Glm4Model`` writes."""
-    partial = config.rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 0.5
+    partial = config.partial_rotary_factor or 0.5
     keys["rope.dimension_count"] = int(config.head_dim * partial)
 
 
@@ -233,15 +231,17 @@ def add_nemotron(config: Config, keys: Keys) -> None:
     keys["attention.layer_norm_epsilon"] = config.number("norm_eps", "layer_norm_eps")
     keys.pop("attention.layer_norm_rms_epsilon", None)
     partial = config.number("partial_rotary_factor", "rope_percent")
-    keys["rope.dimension_count"] = int(partial * config.integer("hidden_size")) // config.heads
+    keys["rope.dimension_count"] = int(partial * config.integer("hidden_size")) // max(
+        config.heads, 1
+    )
 
 
 def _hunyuan_rope(config: Config, keys: Keys) -> None:
     rope = config.rope
-    if rope.get("type", "rope_type") == "dynamic":
-        size = config.head_dim
+    if rope.text("type", "rope_type") == "dynamic":
+        size = max(config.head_dim, 3)
         base = config.number("rope_theta", default=10000.0)
-        keys["rope.freq_base"] = base * rope.number("alpha") ** (size / (size - 2))
+        keys["rope.freq_base"] = base * abs(rope.number("alpha")) ** (size / (size - 2))
         keys["context_length"] = 256 * 1024
 
 
@@ -256,9 +256,9 @@ def add_hunyuan_moe(config: Config, keys: Keys) -> None:
     """Add what ``HunYuanMoEModel`` writes."""
     _hunyuan_rope(config, keys)
     keys["expert_shared_feed_forward_length"] = config.integer("intermediate_size")
-    keys["expert_feed_forward_length"] = int(config.sequence("moe_intermediate_size")[0])
-    keys["expert_used_count"] = int(config.sequence("moe_topk")[0])
-    keys["expert_shared_count"] = int(config.sequence("num_shared_expert")[0])
+    keys["expert_feed_forward_length"] = config.equal_integer("moe_intermediate_size")
+    keys["expert_used_count"] = config.equal_integer("moe_topk")
+    keys["expert_shared_count"] = config.equal_integer("num_shared_expert")
 
 
 def add_ernie_moe(config: Config, keys: Keys) -> None:
@@ -292,7 +292,7 @@ def add_exaone4(config: Config, keys: Keys) -> None:
 
 def exaone4_features(config: Config) -> list[str]:
     """Name the tensors of scaled ropes."""
-    return ["rope_freqs"] if config.rope.get("rope_type") == "llama3" else []
+    return ["rope_freqs"] if config.rope.text("rope_type", "type") == "llama3" else []
 
 
 def add_cohere2(config: Config, keys: Keys) -> None:
@@ -305,7 +305,7 @@ def add_cohere2(config: Config, keys: Keys) -> None:
 def add_step35(config: Config, keys: Keys) -> None:
     """Add what ``Step35Model`` writes."""
     other = config.mapping("attention_other_setting")
-    kinds: Sequence[object] = config.layer_types[: config.layers]
+    kinds = config.layer_types[: config.layers]
     windows = tuple(kind == "sliding_attention" for kind in kinds)
     heads, kv_heads = config.heads, config.integer("num_attention_groups")
     window_heads = other.integer("num_attention_heads", default=heads)
@@ -318,11 +318,12 @@ def add_step35(config: Config, keys: Keys) -> None:
     keys["expert_used_count"] = config.integer("moe_top_k")
     keys["expert_feed_forward_length"] = config.integer("moe_intermediate_size")
     keys["expert_shared_feed_forward_length"] = config.integer("share_expert_dim")
-    moe_layers = str(config.get("moe_layers_enum") or "0").split(",")
-    keys["leading_dense_block_count"] = min(int(layer) for layer in moe_layers)
+    moe_layers = [layer for layer in config.text("moe_layers_enum").split(",") if layer.isdecimal()]
+    keys["leading_dense_block_count"] = min((int(layer) for layer in moe_layers), default=0)
     keys["attention.layer_norm_rms_epsilon"] = config.number("rms_norm_eps", default=1e-5)
     keys["expert_gating_func"] = SIGMOID
-    theta = config.sequence("rope_theta")
-    if theta:
-        keys["rope.freq_base"] = float(theta[0])
-        keys["rope.freq_base_swa"] = float(theta[1])
+    if isinstance(config.get("rope_theta"), (list, tuple)) and config.numbers("rope_theta"):
+        # One for each layer; the first has full attention, the second a window.
+        keys["rope.freq_base"], *others = config.numbers("rope_theta")
+        if others:
+            keys["rope.freq_base_swa"] = others[0]

@@ -12,6 +12,9 @@ from cpubound.model.values import HyperParameter
 
 Keys = dict[str, HyperParameter]
 
+MAX_INTEGER = 2**40  # far above any dimension
+MAX_NUMBER = 1e30
+
 
 class Config:
     """The values of a config, read with a clear error where one is missing or odd."""
@@ -24,24 +27,45 @@ class Config:
         return next((self.values[n] for n in names if self.values.get(n) is not None), None)
 
     def integer(self, *names: str, default: int | None = None) -> int:
-        """Return the first of these as a whole number."""
-        value = self.get(*names)
-        if value is None:
-            value = default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+        """Return the first of these as a whole number from 0 to 2**40."""
+        value = self.number(*names, default=default)
+        if value != int(value) or not 0 <= value <= MAX_INTEGER:
             raise InputError(
                 f"config has no whole number for {names[0]} ({value!r}): check config.json"
             )
         return int(value)
 
     def number(self, *names: str, default: float | None = None) -> float:
-        """Return the first of these as a float."""
+        """Return the first of these as a finite float."""
         value = self.get(*names)
         if value is None:
             value = default
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is None or not is_number or not abs(value) <= MAX_NUMBER:
             raise InputError(f"config has no number for {names[0]} ({value!r}): check config.json")
         return float(value)
+
+    def text(self, *names: str) -> str:
+        """Return the first of these as text, empty if there is none."""
+        value = self.get(*names)
+        return value if isinstance(value, str) else ""
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Return a list of numbers, empty if there is none."""
+        return tuple(Config({name: value}).number(name) for value in self.sequence(name))
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Return a list of whole numbers, empty if there is none."""
+        return tuple(Config({name: value}).integer(name) for value in self.sequence(name))
+
+    def equal_integer(self, name: str) -> int:
+        """Return what a list gives for every layer alike, or a single number."""
+        if not isinstance(self.get(name), (list, tuple)):
+            return self.integer(name)
+        values = set(self.integers(name))
+        if len(values) != 1:
+            raise InputError(f"config has no one value for {name} ({values}): check config.json")
+        return values.pop()
 
     def sequence(self, name: str) -> Sequence[Any]:
         """Return a list, empty if there is none."""
@@ -74,8 +98,9 @@ class Config:
 
     @property
     def head_dim(self) -> int:
-        given = self.get("head_dim")
-        return self.integer("head_dim") if given else self.integer("hidden_size") // self.heads
+        if self.get("head_dim"):
+            return self.integer("head_dim")
+        return self.integer("hidden_size") // max(self.heads, 1)
 
     @property
     def rope(self) -> Config:
@@ -84,7 +109,16 @@ class Config:
         return rope.mapping("full_attention") if rope.get("full_attention") else rope
 
     @property
+    def partial_rotary_factor(self) -> float | None:
+        """The share of a head that is rotated, None if the config does not say."""
+        for config in (self.rope, self):
+            if config.get("partial_rotary_factor"):
+                return config.number("partial_rotary_factor")
+        return None
+
+    @property
     def layer_types(self) -> Sequence[Any]:
+        """What each layer is, empty if the config does not say."""
         return self.sequence("layer_types")
 
 
@@ -128,7 +162,7 @@ def common_keys(config: Config) -> Keys:
         keys["attention.layer_norm_epsilon"] = config.number(*epsilon_names)
     if config.get("head_dim") is not None:
         keys["attention.key_length"] = keys["attention.value_length"] = config.head_dim
-    gating = config.get("scoring_func", "score_function", "moe_router_activation_func")
+    gating = config.text("scoring_func", "score_function", "moe_router_activation_func")
     if gating in _GATING_FUNCTIONS:
         keys["expert_gating_func"] = _GATING_FUNCTIONS[gating]
     _add_rope(config, keys)
@@ -137,10 +171,10 @@ def common_keys(config: Config) -> Keys:
 
 def _add_rope(config: Config, keys: Keys) -> None:
     rope = config.rope
-    theta = rope.get("rope_theta") or config.get("rope_theta")
-    if isinstance(theta, (int, float)):
-        keys["rope.freq_base"] = float(theta)
-    kind = rope.get("rope_type", "type")
+    for holder in (config, rope):
+        if isinstance(holder.get("rope_theta"), (int, float)):
+            keys["rope.freq_base"] = holder.number("rope_theta")
+    kind = rope.text("rope_type", "type")
     if kind == "linear":
         keys["rope.scaling.type"] = "linear"
         keys["rope.scaling.factor"] = rope.number("factor")

@@ -18,8 +18,7 @@ def _delta_net(config: Config, keys: Keys) -> None:
     keys["ssm.time_step_rank"] = value_heads
     keys["ssm.inner_size"] = config.integer("linear_value_head_dim") * value_heads
     keys["full_attention_interval"] = config.integer("full_attention_interval", default=4)
-    partial = config.rope.get("partial_rotary_factor") or config.get("partial_rotary_factor")
-    keys["rope.dimension_count"] = int(config.head_dim * (partial or 0.25))
+    keys["rope.dimension_count"] = int(config.head_dim * (config.partial_rotary_factor or 0.25))
 
 
 def add_qwen3_next(config: Config, keys: Keys) -> None:
@@ -31,8 +30,8 @@ def add_qwen3_next(config: Config, keys: Keys) -> None:
 def add_qwen35(config: Config, keys: Keys) -> None:
     """Add what ``Qwen3_5TextModel`` writes."""
     _delta_net(config, keys)
-    sections = [*(config.rope.sequence("mrope_section") or (11, 11, 10)), 0]
-    keys["rope.dimension_sections"] = tuple(sections[:4])
+    sections = config.rope.integers("mrope_section") or (11, 11, 10)
+    keys["rope.dimension_sections"] = (*sections, 0, 0, 0, 0)[:4]
 
 
 def add_qwen35_moe(config: Config, keys: Keys) -> None:
@@ -65,7 +64,7 @@ def add_granite_hybrid(config: Config, keys: Keys) -> None:
 
 def _lfm2(config: Config, keys: Keys) -> None:
     kv_heads = config.integer("num_key_value_heads")
-    attention = set(config.sequence("full_attn_idxs"))
+    attention = set(config.integers("full_attn_idxs"))
     kinds = config.layer_types or [
         "full_attention" if i in attention else "conv" for i in range(config.layers)
     ]
@@ -104,7 +103,7 @@ def add_falcon_h1(config: Config, keys: Keys) -> None:
     keys["ssm.state_size"] = config.integer("mamba_d_state")
     keys["ssm.group_count"] = config.integer("mamba_n_groups")
     keys["ssm.inner_size"] = inner
-    keys["ssm.time_step_rank"] = inner // config.integer("mamba_d_head")
+    keys["ssm.time_step_rank"] = inner // max(config.integer("mamba_d_head"), 1)
 
 
 def falcon_h1_features(config: Config) -> list[str]:
@@ -112,9 +111,16 @@ def falcon_h1_features(config: Config) -> list[str]:
     return ["mamba2_norm"] if config.get("mamba_rms_norm") else []
 
 
+def _block_pattern(config: Config) -> str:
+    """Return one letter a layer: M recurrent, * attention, - feed-forward, E experts."""
+    letters = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+    named = "".join(letters.get(str(kind), "") for kind in config.sequence("layers_block_type"))
+    return config.text("hybrid_override_pattern") or named
+
+
 def add_nemotron_h(config: Config, keys: Keys) -> None:
     """Add what ``NemotronHModel`` writes."""
-    pattern = str(config.get("hybrid_override_pattern"))
+    pattern = _block_pattern(config)
     heads = config.integer("mamba_num_heads")
     kv_heads = config.integer("num_key_value_heads")
     width = config.integer("moe_intermediate_size", "intermediate_size")
@@ -150,7 +156,7 @@ def add_nemotron_h_moe(config: Config, keys: Keys) -> None:
 def add_kimi_linear(config: Config, keys: Keys) -> None:
     """Add what ``KimiLinearModel`` writes."""
     linear = config.mapping("linear_attn_config")
-    full = set(linear.sequence("full_attn_layers"))
+    full = set(linear.integers("full_attn_layers"))
     keys["ssm.conv_kernel"] = linear.integer("short_conv_kernel_size")
     keys["kda.head_dim"] = linear.integer("head_dim")
     add_deepseek(config, keys)
@@ -184,7 +190,7 @@ def add_mamba2(config: Config, keys: Keys) -> None:
     keys["ssm.inner_size"] = inner
     keys["ssm.state_size"] = config.integer("state_size", "d_state", default=128)
     keys["ssm.group_count"] = config.integer("n_groups", default=1)
-    keys["ssm.time_step_rank"] = inner // config.integer("head_dim", default=64)
+    keys["ssm.time_step_rank"] = inner // max(config.integer("head_dim", default=64), 1)
     for key in ("attention.key_length", "attention.value_length"):
         keys.pop(key, None)
 
