@@ -219,6 +219,15 @@ def test_soldered_memory_and_unknown_channels_are_not_called_single() -> None:
         assert find_machine_findings(machine_of({"memory_modules": memory_modules})) == ()
 
 
+def test_the_modules_that_a_virtual_machine_shows_are_not_judged() -> None:
+    machine = machine_of(
+        {"hypervisor": "KVM", "memory_modules": modules((None, SLOW, FAST), kind="DDR4")}
+    )
+    assert machine.theoretical_bytes_per_s is None
+    codes = [finding.code for finding in find_machine_findings(machine, read_bytes_per_s=1e9)]
+    assert codes == ["virtual-machine"]
+
+
 def test_one_module_alone_is_one_channel() -> None:
     (finding,) = find_machine_findings(machine_of({"memory_modules": modules((None, FAST, FAST))}))
     assert finding.code == "single-channel"

@@ -60,6 +60,10 @@ def test_an_empty_slot_is_left_out() -> None:
     assert parse_memory_modules(device(size=0, kind=EMPTY) + END) == ()
 
 
+def test_the_chip_that_holds_the_firmware_is_no_memory() -> None:
+    assert parse_memory_modules(device(kind=0x09, locator="SYSTEM ROM") + END) == ()
+
+
 def test_a_module_of_32_gib_or_more_gives_its_size_elsewhere() -> None:
     (module,) = parse_memory_modules(device(size=0x7FFF, extended_size=65536) + END)
     assert module.size_bytes == 64 * 2**30

@@ -42,8 +42,6 @@ def big_machine() -> Machine:
                 width_bits=64,
             ),
         ),
-        hypervisor="KVM",
-        steal_fraction=0.0123,
     )
 
 
@@ -57,7 +55,11 @@ def test_a_line_does_not_break_inside_a_part() -> None:
     assert all(f"L{level} 9 × {level} MiB" in text for level in range(1, 9))
     assert "1 × 32 GiB DDR5-5600" in text
     assert "44.8 GB/s in theory" in text
-    assert "1.23% of CPU time stolen since boot" in text
+
+
+def test_a_virtual_machine_shows_the_time_it_lost() -> None:
+    text = machine_text(build_machine(hypervisor="KVM", steal_fraction=0.0123), [])
+    assert "KVM, 1.23% of CPU time stolen since boot" in text
 
 
 def test_findings_are_numbered_with_their_remedies() -> None:

@@ -64,8 +64,8 @@ def find_huge_pages_off(machine: Machine) -> Finding | None:
 
 
 def find_single_channel(machine: Machine) -> Finding | None:
-    """Find memory in one channel only."""
-    modules = machine.memory_modules
+    """Find memory in one channel only; the modules of a virtual machine say nothing."""
+    modules = machine.memory_modules if machine.hypervisor is None else ()
     channels = {module.channel for module in modules}
     is_soldered = any((module.type or "").startswith("LPDDR") for module in modules)
     if not modules or is_soldered or len(channels) > 1 or (len(modules) > 1 and None in channels):
@@ -84,6 +84,8 @@ def find_single_channel(machine: Machine) -> Finding | None:
 
 def find_memory_below_rated(machine: Machine) -> Finding | None:
     """Find modules that run below the speed they are made for."""
+    if machine.hypervisor is not None:
+        return None
     pairs = [
         (module.transfers_per_s, module.rated_transfers_per_s)
         for module in machine.memory_modules

@@ -13,6 +13,7 @@ _END_OF_TABLE = 127
 _MAX_STRUCTURES = 65_536
 
 # DMTF DSP0134 (System Management BIOS), 7.18.2: memory device type.
+_NOT_MAIN_MEMORY = {0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x1F}  # ROM, flash and the like
 _TYPES = {
     0x12: "DDR",
     0x13: "DDR2",
@@ -62,14 +63,15 @@ def _structures(table: bytes) -> Iterator[tuple[int, bytes, tuple[str, ...]]]:
 
 def _parse_module(body: bytes, strings: tuple[str, ...]) -> MemoryModule | None:
     size = _module_size(body)
-    if size is None or size == 0:
-        return None  # an empty slot
+    kind = body[0x12] if len(body) > 0x12 else None
+    if not size or kind in _NOT_MAIN_MEMORY:
+        return None  # an empty slot, or the firmware's own chip
     locator, bank = _string(body, 0x10, strings), _string(body, 0x11, strings)
     data_width = _word(body, 0x0A)
     rated = _speed(body, 0x15, 0x54)
     return MemoryModule(
         locator=locator,
-        type=_TYPES.get(body[0x12]) if len(body) > 0x12 else None,
+        type=None if kind is None else _TYPES.get(kind),
         size_bytes=size,
         transfers_per_s=_speed(body, 0x20, 0x58) or rated,
         rated_transfers_per_s=rated,

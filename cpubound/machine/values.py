@@ -122,7 +122,10 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         """Bandwidth of the memory modules together, or None if their channels are unknown.
 
         Modules of one channel share it. Soldered memory (LPDDR) has a channel a device.
+        The modules that a virtual machine shows do not exist: None.
         """
+        if self.hypervisor is not None:
+            return None
         lanes: dict[object, float] = {}
         for index, module in enumerate(self.memory_modules):
             soldered = (module.type or "").startswith("LPDDR")
