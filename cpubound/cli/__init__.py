@@ -20,6 +20,7 @@ COMMANDS = {
     "tune": "Choose threads and settings for a model.",
     "inspect": "Show the bytes a model reads for each token.",
     "doctor": "Show what this machine is, and what slows it.",
+    "roofline": "Show what binds on a roofline, here or on a named machine.",
     "synth": "Write a synthetic GGUF of a known shape.",
 }
 INTERRUPTED = 130

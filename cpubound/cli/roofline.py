@@ -1,0 +1,334 @@
+"""``cpubound roofline``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cpubound.cli.options import (
+    MAX_DEPTH,
+    IntegerList,
+    attention_options,
+    output_options,
+    profile_option,
+)
+
+if TYPE_CHECKING:
+    from cpubound.profile import MachineProfile
+    from cpubound.report.roofline_document import MachineLine
+    from cpubound.theory.budget import Roofs
+    from cpubound.theory.source import ModelSource
+    from cpubound.theory.speculative import SpeculationOutlook
+
+MINE = "mine"
+NO_DRAFT_MODEL = "ngram"
+MAX_BATCH = 2**16
+
+
+class NumberList(click.ParamType):  # type: ignore[type-arg]
+    """``0.6,0.8``: numbers in the given order."""
+
+    name = "X[,X…]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is no list of numbers", param, ctx)
+
+
+@click.command(name="roofline")
+@click.argument("model")
+@click.option(
+    "--machine",
+    default=MINE,
+    show_default=True,
+    metavar="mine|NAME",
+    help="This machine's profile, or a published one: h100-sxm, ddr5-5600-2ch, …",
+)
+@click.option(
+    "--batch",
+    "-b",
+    type=IntegerList(1, MAX_BATCH),
+    default="1,8,64",
+    show_default=True,
+    help="Sequences decoded together, one or several.",
+)
+@click.option(
+    "--ctx",
+    "-c",
+    type=IntegerList(0, MAX_DEPTH),
+    default="0,4096,32768",
+    show_default=True,
+    help="Tokens in every sequence's cache, one or several.",
+)
+@click.option("--quant", metavar="T", help="File type of a catalogue model.  [default: Q4_K_M]")
+@click.option(
+    "--weight-bytes", type=float, metavar="X", help="Bytes of a weight instead of the model's own."
+)
+@attention_options
+@click.option(
+    "--peak-flops", type=float, metavar="X", help="Peak FLOP/s, instead of the machine's."
+)
+@click.option("--bandwidth", type=float, metavar="X", help="Bytes/s, instead of the machine's.")
+@click.option(
+    "--memory", type=float, metavar="X", help="Bytes of memory, instead of the machine's."
+)
+@click.option(
+    "--compute-precision",
+    default="bf16",
+    show_default=True,
+    metavar="T",
+    help="What a published machine computes in: its peak depends on it.",
+)
+@click.option(
+    "--draft", metavar="MODEL", help="Draft model for speculative decoding; ngram costs nothing."
+)
+@click.option(
+    "--acceptance",
+    type=NumberList(),
+    default="0.6,0.8",
+    show_default=True,
+    help="Share of draft tokens accepted, one or several.",
+)
+@click.option("--k", "draft_tokens", default=4, show_default=True, help="Draft tokens per pass.")
+@click.option("--plot", "plot_path", metavar="FILE.svg|png", help="Draw the roofline.")
+@profile_option
+@output_options
+def command(
+    model: str,
+    machine: str,
+    batch: tuple[int, ...],
+    ctx: tuple[int, ...],
+    quant: str | None,
+    weight_bytes: float | None,
+    kv_type: str,
+    flash_attn: str,
+    peak_flops: float | None,
+    bandwidth: float | None,
+    memory: float | None,
+    compute_precision: str,
+    draft: str | None,
+    acceptance: tuple[float, ...],
+    draft_tokens: int,
+    plot_path: str | None,
+    profile_path: str | None,
+    style: str,
+    json_path: str | None,
+    force: bool,
+) -> None:
+    """Show what binds MODEL on a roofline, on this machine or on a published one.
+
+    MODEL is as for predict. These are ceilings of the theory: bytes over bandwidth and FLOPs over
+    peak; what this machine really does, predict says.
+    """
+    from cpubound import api
+    from cpubound.cli.output import check_new_file, print_result
+    from cpubound.model.resolve import resolve_model
+    from cpubound.report import roofline as report
+    from cpubound.report.roofline_document import roofline_document
+    from cpubound.theory.analysis import analyse
+    from cpubound.theory.source import ModelSource
+
+    if plot_path is not None:
+        check_new_file(Path(plot_path), force=force)
+    roofs, line, memory_bytes, profile = _machine(
+        machine, profile_path, compute_precision, peak_flops, bandwidth, memory
+    )
+    type_k, type_v = api.split_kv_type(kv_type)
+
+    def source_of(text: str, file_type: str | None, size: float | None) -> ModelSource:
+        return ModelSource(
+            resolve_model(text, file_type),
+            kv_type_k=type_k,
+            kv_type_v=type_v,
+            flash_attn=flash_attn != "off",
+            bytes_per_weight=size,
+        )
+
+    source = source_of(model, quant, weight_bytes)
+    roofline = analyse(source, roofs, batches=batch, contexts=ctx, memory_bytes=memory_bytes)
+    outlook = None
+    if draft is not None:
+        drafter = None if draft == NO_DRAFT_MODEL else source_of(draft, None, None)
+        outlook = _outlook(
+            source, drafter, roofs, profile, min(ctx), draft, acceptance, draft_tokens
+        )
+    if plot_path is not None:
+        from cpubound.report.plots import plot_roofline
+
+        picture = plot_roofline(roofline, line, suffix=Path(plot_path).suffix)
+        _write_picture(Path(plot_path), picture)
+    markup = "markdown" if style == "markdown" else "table"
+    print_result(
+        roofline_document(roofline, line, outlook),
+        report.point_table(roofline),
+        style=style,
+        json_path=json_path,
+        force=force,
+        before=report.sections_before(roofline, line, markup),
+        after=report.sections_after(roofline, markup, outlook),
+        csv_table=report.point_rows(roofline),
+    )
+
+
+def _machine(
+    name: str,
+    profile_path: str | None,
+    precision: str,
+    peak_flops: float | None,
+    bandwidth: float | None,
+    memory: float | None,
+) -> tuple[Roofs, MachineLine, float | None, MachineProfile | None]:
+    """Return the roofs, how to name them, the memory, and the profile if it is this machine."""
+    from dataclasses import replace
+
+    from cpubound.theory.budget import Roofs, require_positive
+
+    if name == MINE:
+        roofs, line, memory_bytes, profile = _my_machine(profile_path)
+    else:
+        roofs, line, memory_bytes = _published_machine(name, precision, peak_flops)
+        profile = None
+    if peak_flops is not None:
+        roofs = replace(roofs, flops_per_s=peak_flops)
+        line = replace(line, peak_origin="given", compute_precision=None)
+    if bandwidth is not None:
+        roofs = Roofs(bytes_per_s=bandwidth, flops_per_s=roofs.flops_per_s)
+        line = replace(line, bandwidth_origin="given")
+    if memory is not None:
+        memory_bytes = require_positive("a memory's size", memory)
+    return roofs, line, memory_bytes, profile
+
+
+def _my_machine(
+    profile_path: str | None,
+) -> tuple[Roofs, MachineLine, float | None, MachineProfile]:
+    from cpubound.errors import ProfileError
+    from cpubound.profile import load_profile
+    from cpubound.report.roofline_document import MachineLine
+    from cpubound.theory.budget import Roofs
+
+    profile = load_profile(profile_path)
+    rates = [m.median_bytes_per_s for m in profile.measurements("read", "anon_4k").values()]
+    if not rates:
+        raise ProfileError(
+            "the profile has no read bandwidth (kernel read): run `cpubound calibrate` again"
+        )
+    peak = _measured_peak(profile)
+    machine = profile.machine
+    line = MachineLine(
+        name=MINE,
+        title=machine.cpu_model or machine.architecture,
+        bandwidth_origin="read, measured by calibrate",
+        peak_origin="not known" if peak is None else "measured by calibrate",
+        measured_bytes_per_s=max(rates),
+        sources={"measured": f"profile of {profile.created[:10]}"},
+    )
+    roofs = Roofs(bytes_per_s=max(rates), flops_per_s=peak)
+    return roofs, line, machine.usable_memory_bytes, profile
+
+
+def _measured_peak(profile: MachineProfile) -> float | None:
+    """Return the best FLOP/s of a kernel that is compute-bound by its making, None without one."""
+    from cpubound import stats
+
+    # More FLOPs to a byte than any CPU's balance; streaming kernels have less than one.
+    rates = [
+        m.flops_per_pass / stats.median(m.samples_s)
+        for m in profile.bandwidth
+        if m.flops_per_pass > 100 * m.bytes_per_pass
+    ]
+    return max(rates, default=None)
+
+
+def _published_machine(
+    name: str, precision: str, peak_flops: float | None
+) -> tuple[Roofs, MachineLine, float | None]:
+    from cpubound.report.roofline_document import MachineLine
+    from cpubound.theory.budget import Roofs
+    from cpubound.theory.presets import find_preset
+
+    preset = find_preset(name)
+    peak = peak_flops if peak_flops is not None else preset.peak_flops(precision.lower())
+    line = MachineLine(
+        name=preset.name,
+        title=preset.title,
+        bandwidth_origin="published peak",
+        peak_origin="not known" if peak is None else "published, dense",
+        compute_precision=precision.lower() if preset.flops_per_s else None,
+        peak_bytes_per_s=preset.peak_bytes_per_s,
+        measured_bytes_per_s=preset.measured_bytes_per_s,
+        sources=preset.sources,
+    )
+    roofs = Roofs(bytes_per_s=preset.peak_bytes_per_s, flops_per_s=peak)
+    return roofs, line, preset.memory_bytes
+
+
+def _outlook(
+    target: ModelSource,
+    draft: ModelSource | None,
+    roofs: Roofs,
+    profile: MachineProfile | None,
+    context: int,
+    name: str,
+    acceptances: tuple[float, ...],
+    draft_tokens: int,
+) -> SpeculationOutlook:
+    """Return what drafting gives; one token's times are predicted where a profile can."""
+    from cpubound.theory.speculative import look_ahead
+
+    work = target.work(context)
+    measured = profile is not None and profile.engine is not None
+    basis = "from the two roofs"
+    target_one = work.pass_seconds(1, roofs)
+    draft_one = 0.0 if draft is None else draft.work(context).pass_seconds(1, roofs)
+    if measured and profile is not None:
+        target_one = _predicted_seconds(profile, target, context)
+        draft_one = 0.0 if draft is None else _predicted_seconds(profile, draft, context)
+        basis = "one token as predict says; how much longer a pass takes, from the roofs"
+    if roofs.flops_per_s is None:
+        basis += "; the peak rate is not known, so a pass counts bytes only and gains are at most"
+
+    def target_seconds(tokens: int) -> float:
+        return target_one * work.pass_seconds(tokens, roofs) / work.pass_seconds(1, roofs)
+
+    return look_ahead(
+        name,
+        target_seconds,
+        draft_one,
+        draft_tokens=draft_tokens,
+        acceptances=acceptances,
+        context_tokens=context,
+        basis=basis,
+    )
+
+
+def _predicted_seconds(profile: MachineProfile, source: ModelSource, context: int) -> float:
+    from cpubound import api
+
+    prediction = api.predict(
+        source.spec,
+        depth=context,
+        kv_type=f"{source.kv_type_k}:{source.kv_type_v}",
+        flash_attn=source.flash_attn,
+        profile=profile,
+    )
+    return 1 / prediction.tokens_per_s
+
+
+def _write_picture(path: Path, picture: bytes) -> None:
+    from cpubound.errors import MachineError
+
+    try:
+        path.write_bytes(picture)
+    except OSError as error:
+        raise MachineError(
+            f"{path} cannot be written ({error.strerror}): choose another place"
+        ) from error
