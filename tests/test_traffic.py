@@ -1,10 +1,11 @@
 """Traffic against llama.cpp's own graph, against hand-made numbers, and against itself.
 
 ``data/graphs.jsonl.xz`` holds small models of every architecture that llama.cpp's
-``tests/test-llama-archs.cpp`` (commit 0c1e57098bba) can make, once with the keys that its
-fixtures write and once with all keys that llama.cpp saves; those with windows once more, of
-more layers and without the key that lists the windows. Names, shapes, hyper-parameters, and what one decode step read and wrote, counted operator by operator through ``cb_eval``
-with ``n_ctx`` = depth + 256 and ``swa_full`` off. 4 experts, 2 of them chosen.
+``tests/test-llama-archs.cpp`` (commit 0c1e57098bba) can make: with the keys that its
+fixtures write, with all keys that llama.cpp saves, and, where layers have windows, with more
+layers and without the key that lists them. Beside names, shapes and hyper-parameters stands
+what one decode step read and wrote, counted operator by operator through ``cb_eval`` with
+``n_ctx`` = depth + 256 and ``swa_full`` off. Mixtures have 4 experts and choose 2.
 """
 
 from __future__ import annotations
