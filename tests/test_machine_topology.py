@@ -78,6 +78,13 @@ def test_without_lists_the_switch_of_each_cpu_says_whether_it_is_online(tmp_path
     assert topology.online == {0, 1, 3}
 
 
+def test_a_snapshot_of_some_cpus_has_only_those_online(tmp_path: Path) -> None:
+    fake = build_server(tmp_path, packages=1, cores=2, threads=1)
+    fake.set_cpus("0-39")
+    assert read(fake).online == {0, 1}
+    assert len(read(fake).present) == 40
+
+
 def test_sparse_cpu_numbers_are_kept(tmp_path: Path) -> None:
     fake = FakeMachine(tmp_path)
     fake.set_cpus("6-7,10-11,1000")
@@ -205,6 +212,7 @@ def test_a_cpu_without_a_topology_folder_is_a_core_of_its_own_in_no_package(
     fake.set_cpus("0-2")
     for cpu in range(2):
         fake.add_cpu(cpu, siblings=[0, 1], package_cpus=[0, 1])
+    fake.write(f"{CPU}/cpu2/uevent")
     topology = read(fake)
     assert topology.cores == (frozenset({0, 1}), frozenset({2}))
     assert topology.packages == (frozenset({0, 1}),)

@@ -99,7 +99,8 @@ def _read_present(root: Root, cpuinfo: CpuInfo) -> CpuSet:
 def _read_online(root: Root, cpuinfo: CpuInfo, present: CpuSet) -> CpuSet:
     online = root.read_cpu_list(f"{CPU_FOLDER}/online")
     if online:
-        return online
+        # Every online CPU has a folder, if any has: a snapshot may be of a part.
+        return online & frozenset(root.list_numbers(CPU_FOLDER, "cpu")) or online
     switches = {cpu: root.read_integer(f"{CPU_FOLDER}/cpu{cpu}/online") for cpu in present}
     if any(switch is not None for switch in switches.values()):
         # The boot CPU often has no switch: it cannot go offline.
