@@ -51,6 +51,12 @@ CASES = {
         "POWER7 (architected), altivec supported",
         ("altivec",),
     ),
+    "old power": (
+        "processor: 0\ncpu: 740/750\nrevision: 3.1 (pvr 0008 0301)",
+        "ppc",
+        "740/750",
+        (),
+    ),
     "s390": (
         "vendor_id : IBM/S390\n# processors : 1\nfeatures : esan3 zarch vx vxe\n"
         "processor 0: version = FF,  identification = 1927E7,  machine = 2964",

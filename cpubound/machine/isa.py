@@ -42,10 +42,10 @@ def _infer_architecture(root: Root, cpuinfo: CpuInfo) -> str | None:
         return "ia64"
     if "oongson" in (cpuinfo.first("Model Name", "CPU Family") or ""):
         return "loongarch64"
-    if cpuinfo.first("pvr") or "POWER" in (cpuinfo.first("cpu") or ""):
-        return "ppc64"
-    if (kind := cpuinfo.first("type")) in ("sun4u", "sun4v"):
-        return "sparc64" if kind else None
+    if "(pvr " in (cpuinfo.first("revision") or ""):
+        return "ppc64" if "POWER" in (cpuinfo.first("cpu") or "") else "ppc"
+    if cpuinfo.first("type") in ("sun4u", "sun4v"):
+        return "sparc64"
     alias = root.read_text("/sys/devices/system/cpu/modalias") or ""
     match = re.match(r"cpu:type:(\w+?)[,:]", alias)
     names = {"x86": "x86_64", "s390": "s390x"}
