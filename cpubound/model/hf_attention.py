@@ -76,6 +76,19 @@ def add_gemma3(config: Config, keys: Keys) -> None:
     keys.setdefault("rope.freq_base", 1_000_000.0)
 
 
+def add_gemma3n(config: Config, keys: Keys) -> None:
+    """Add what ``Gemma3NModel`` writes."""
+    keys["feed_forward_length"] = config.equal_integer("intermediate_size")
+    keys["attention.sliding_window"] = config.integer("sliding_window")
+    keys["attention.sliding_window_pattern"] = tuple(
+        kind == "sliding_attention" for kind in config.layer_types
+    )
+    keys["attention.shared_kv_layers"] = config.integer("num_kv_shared_layers")
+    keys["embedding_length_per_layer_input"] = config.integer("hidden_size_per_layer_input")
+    keys["altup.active_idx"] = config.integer("altup_active_idx", default=0)
+    keys["altup.num_inputs"] = config.integer("altup_num_inputs", default=4)
+
+
 def add_gemma4(config: Config, keys: Keys) -> None:
     """Add what ``Gemma4Model`` writes."""
     windows = tuple(kind == "sliding_attention" for kind in config.layer_types)
@@ -300,6 +313,11 @@ def add_cohere2(config: Config, keys: Keys) -> None:
     keys["logit_scale"] = config.number("logit_scale")
     keys["attention.sliding_window"] = config.integer("sliding_window")
     keys["rope.dimension_count"] = int(config.number("rotary_pct", default=1.0) * config.head_dim)
+
+
+def add_starcoder2(config: Config, keys: Keys) -> None:
+    """Add what ``StarCoder2Model`` writes: its norms have a mean and a bias."""
+    keys["attention.layer_norm_epsilon"] = config.number("norm_epsilon", default=1e-5)
 
 
 def add_step35(config: Config, keys: Keys) -> None:

@@ -23,6 +23,7 @@ _GEMMA3 = Family(
     defaults=_GEMMA3_DEFAULTS,
     vocabulary_limit=262144,
 )
+_GEMMA3N = Family(architecture="gemma3n", extend=attention.add_gemma3n, tied_by_default=True)
 _GEMMA4 = Family(
     architecture="gemma4",
     extend=attention.add_gemma4,
@@ -70,6 +71,8 @@ FAMILIES: dict[str, Family] = {
     "gemma2": Family(architecture="gemma2", extend=attention.add_gemma2, tied_by_default=True),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
+    "gemma3n": _GEMMA3N,
+    "gemma3n_text": _GEMMA3N,
     "gemma4": _GEMMA4,
     "gemma4_text": _GEMMA4,
     "gemma4_unified": _GEMMA4,
@@ -128,5 +131,8 @@ FAMILIES: dict[str, Family] = {
     ),
     "seed_oss": Family(architecture="seed_oss", extend=attention.add_llama),
     "cohere2": Family(architecture="cohere2", extend=attention.add_cohere2, tied_by_default=True),
+    "starcoder2": Family(
+        architecture="starcoder2", extend=attention.add_starcoder2, tied_by_default=True
+    ),
     "step3p5": Family(architecture="step35", extend=attention.add_step35),
 }
