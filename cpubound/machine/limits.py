@@ -153,7 +153,7 @@ def _read_cgroup_paths(root: Root) -> dict[str, str]:
         if len(parts) == 3:
             for controller in parts[1].split(","):
                 paths.setdefault(controller, parts[2])
-    if "" not in paths and len(paths) == 0 and (cpuset := root.read_text("/proc/self/cpuset")):
+    if not paths and (cpuset := root.read_text("/proc/self/cpuset")):
         paths[""] = cpuset
     return paths
 
