@@ -95,9 +95,6 @@ CB_GEMV(q6_k, portable)
 
 #if defined(CB_X86)
 
-/* Rows that share each load of x: with one, the loads of x would be the limit. */
-#define CB_ROWS_AT_ONCE 4
-
 CB_TARGET_BEGIN(CB_FEATURES_AVX2)
 
 static __m256 scale_avx2(uint16_t half) {
@@ -121,6 +118,8 @@ static __m256i pairs_avx2(__m256i products) {
 #define CB_MADD(acc, a, b) _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
 #include "cb_gemv_quant_x86.h"
 
+CB_GEMV(q8_0, avx2)
+CB_GEMV(q4_0, avx2)
 CB_GEMV(q4_k, avx2)
 CB_GEMV(q6_k, avx2)
 
@@ -141,6 +140,8 @@ CB_TARGET_BEGIN(CB_FEATURES_AVX512VNNI)
 #define CB_MADD(acc, a, b) _mm256_dpwssd_epi32(acc, a, b)
 #include "cb_gemv_quant_x86.h"
 
+CB_GEMV(q8_0, avx512vnni)
+CB_GEMV(q4_0, avx512vnni)
 CB_GEMV(q4_k, avx512vnni)
 CB_GEMV(q6_k, avx512vnni)
 

@@ -6,75 +6,47 @@
  *   CB_MADD(acc, a, b)    acc + Σ of two a·b in each lane
  */
 
-/* Rows of blocks of 32, several at a time: what is loaded of x serves them all. */
-
-static inline void CB_NAME(rows_q8_0)(int rows, const cb_block_q8_0 *w, size_t blocks,
-                                      const cb_activations_32 *x, float *y) {
-    __m256 sum[CB_ROWS_AT_ONCE];
-    for (int r = 0; r < rows; ++r) {
-        sum[r] = _mm256_setzero_ps();
-    }
-    for (size_t b = 0; b < blocks; ++b) {
-        const __m256i a = _mm256_loadu_si256((const void *)x[b].qs);
-        const __m256 d = _mm256_set1_ps(x[b].d);
-        for (int r = 0; r < rows; ++r) {
-            const cb_block_q8_0 *block = w + (size_t)r * blocks + b;
-            const __m256i dot = CB_DOT_S8(_mm256_loadu_si256((const void *)block->qs), a);
-            const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(block->d), d);
-            sum[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum[r]);
-        }
-    }
-    for (int r = 0; r < rows; ++r) {
-        y[r] = CB_NAME(sum_of_lanes)(sum[r]);
-    }
+static inline __m256 CB_NAME(add_q8_0)(__m256 sum, const cb_block_q8_0 *w,
+                                       const cb_activations_32 *x) {
+    const __m256i dot = CB_DOT_S8(_mm256_loadu_si256((const void *)w->qs),
+                                  _mm256_loadu_si256((const void *)x->qs));
+    const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w->d), _mm256_set1_ps(x->d));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
 }
 
-static inline void CB_NAME(rows_q4_0)(int rows, const cb_block_q4_0 *w, size_t blocks,
-                                      const cb_activations_32 *x, float *y) {
-    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4), low = _mm256_set1_epi8(15);
-    __m256 sum[CB_ROWS_AT_ONCE];
-    for (int r = 0; r < rows; ++r) {
-        sum[r] = _mm256_setzero_ps();
-    }
-    for (size_t b = 0; b < blocks; ++b) {
-        const __m256i a = _mm256_loadu_si256((const void *)x[b].qs);
-        /* Σ (q - 8)·a = Σ q·a - 8 Σ a */
-        const __m256i offset = _mm256_loadu_si256((const void *)x[b].offsets);
-        const __m256 d = _mm256_set1_ps(x[b].d);
-        for (int r = 0; r < rows; ++r) {
-            const cb_block_q4_0 *block = w + (size_t)r * blocks + b;
-            const __m256i twice =
-                _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)block->qs));
-            const __m256i q = _mm256_and_si256(_mm256_srlv_epi32(twice, shift), low);
-            const __m256i dot = CB_DOT_U8(offset, q, a);
-            const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(block->d), d);
-            sum[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum[r]);
-        }
-    }
-    for (int r = 0; r < rows; ++r) {
-        y[r] = CB_NAME(sum_of_lanes)(sum[r]);
-    }
+static inline __m256 CB_NAME(add_q4_0)(__m256 sum, const cb_block_q4_0 *w,
+                                       const cb_activations_32 *x) {
+    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+    const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)w->qs));
+    const __m256i q = _mm256_and_si256(_mm256_srlv_epi32(twice, shift), _mm256_set1_epi8(15));
+    /* Σ (q - 8)·a = Σ q·a - 8 Σ a */
+    const __m256i offsets = _mm256_loadu_si256((const void *)x->offsets);
+    const __m256i dot = CB_DOT_U8(offsets, q, _mm256_loadu_si256((const void *)x->qs));
+    const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w->d), _mm256_set1_ps(x->d));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
 }
 
-#define CB_GEMV_ROWS(name, gemv, block_type) \
-    static uint64_t gemv(const cb_args *args, size_t begin, size_t end) { \
-        const size_t blocks = args->columns / 32; \
-        const block_type *w = args->array[0]; \
-        float *y = args->array[2]; \
-        size_t row = begin; \
-        for (; row + CB_ROWS_AT_ONCE <= end; row += CB_ROWS_AT_ONCE) { \
-            name(CB_ROWS_AT_ONCE, w + row * blocks, blocks, args->array[1], y + row); \
+/* Two sums, so that one block's addition does not wait for the other's. Rows stay apart:
+ * taking several at once shares the loads of x, which is faster in cache and slower from
+ * memory, where one stream is best. */
+#define CB_DOT_BLOCKS(dot, add, block_type) \
+    static float dot(const block_type *w, const cb_activations_32 *x, size_t n) { \
+        __m256 even = _mm256_setzero_ps(), odd = even; \
+        size_t b = 0; \
+        for (; b + 2 <= n / 32; b += 2) { \
+            even = add(even, w + b, x + b); \
+            odd = add(odd, w + b + 1, x + b + 1); \
         } \
-        for (; row < end; ++row) { \
-            name(1, w + row * blocks, blocks, args->array[1], y + row); \
+        if (b < n / 32) { \
+            even = add(even, w + b, x + b); \
         } \
-        return cb_checksum_of_rows(y, begin, end); \
+        return CB_NAME(sum_of_lanes)(_mm256_add_ps(even, odd)); \
     }
 
-CB_GEMV_ROWS(CB_NAME(rows_q8_0), CB_NAME(gemv_q8_0), cb_block_q8_0)
-CB_GEMV_ROWS(CB_NAME(rows_q4_0), CB_NAME(gemv_q4_0), cb_block_q4_0)
+CB_DOT_BLOCKS(CB_NAME(dot_q8_0), CB_NAME(add_q8_0), cb_block_q8_0)
+CB_DOT_BLOCKS(CB_NAME(dot_q4_0), CB_NAME(add_q4_0), cb_block_q4_0)
 
-#undef CB_GEMV_ROWS
+#undef CB_DOT_BLOCKS
 
 /* The 16-bit integer at `place` of each 128-bit lane, in all places of its lane. */
 #define CB_SPREAD(words, place) \
