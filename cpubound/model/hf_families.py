@@ -95,6 +95,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": _DEEPSEEK,
     "deepseek_v3": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
+    "glm4_moe_lite": _DEEPSEEK,
     "glm4": Family(
         architecture="glm4", extend=attention.add_glm4, features=attention.attention_bias_features
     ),
