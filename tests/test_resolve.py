@@ -71,6 +71,7 @@ def test_a_catalogue_name_takes_its_file_type_after_a_colon_or_apart() -> None:
     assert after_colon == resolve_model("llama-3.2-1b", "q8_0")
     assert after_colon.file_type == 7
     assert resolve_model("Llama-3.2-1B").file_type == 15
+    assert resolve_model("gpt-oss-20b").file_type == 38
 
 
 def test_two_different_file_types_contradict_each_other() -> None:
@@ -119,7 +120,8 @@ def test_a_config_is_a_model_of_any_file_type(config_file: Path) -> None:
         ({"num_hidden_layers": None}, "num_hidden_layers"),
         ({"vocab_size": 1.5}, "vocab_size"),
         ({"num_hidden_layers": 10**12}, "num_hidden_layers"),
-        ({"vocab_size": -3}, "shape"),
+        ({"vocab_size": -3}, "vocab_size"),
+        ({"intermediate_size": 0}, "shape"),
     ],
 )
 def test_a_config_that_describes_no_model_is_refused(

@@ -13,7 +13,7 @@ from functools import cache
 
 from cpubound.errors import UsageError
 from cpubound.model.data import list_names, read_toml
-from cpubound.model.ftype import COMMON_FILE_TYPES
+from cpubound.model.ftype import COMMON_FILE_TYPES, DEFAULT_FILE_TYPE
 from cpubound.model.hf import shape_from_config
 from cpubound.model.layout import ModelShape
 from cpubound.model.values import ModelSpec
@@ -35,7 +35,8 @@ class CatalogEntry:
     source: str  # where the shape was published
     parameters: int  # as published: exact, or as rounded by its makers
     sizes: Mapping[str, int]  # file type -> bytes of a published GGUF file
-    file_types: tuple[str, ...]  # those people download, largest first
+    file_types: tuple[str, ...]  # the common ones, largest first, then those made for it
+    default_file_type: str  # what most people download
     shape: ModelShape
 
     def at(self, file_type_name: str) -> ModelSpec:
@@ -59,13 +60,15 @@ def catalog_entry(name: str) -> CatalogEntry:
     if wanted not in catalog_names():
         raise UsageError(f"no model of this name ({name}): {_nearest_names(wanted)}")
     data = read_toml(_FOLDER, wanted + _SUFFIX)
+    own_file_types = tuple(data.get("more_file_types", ()))
     return CatalogEntry(
         name=wanted,
         title=data["title"],
         source=data["source"],
         parameters=data["parameters"],
         sizes=data.get("sizes", {}),
-        file_types=(*COMMON_FILE_TYPES, *data.get("more_file_types", ())),
+        file_types=(*COMMON_FILE_TYPES, *own_file_types),
+        default_file_type=own_file_types[0] if own_file_types else DEFAULT_FILE_TYPE,
         shape=shape_from_config(data["config"], wanted),
     )
 

@@ -66,6 +66,8 @@ COMMON_FILE_TYPES = (
     *("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_XS", "Q3_K_M", "Q2_K"),
 )
 
+DEFAULT_FILE_TYPE = "Q4_K_M"
+
 _BY_NAME = {file_type.name: file_type for file_type in FILE_TYPES}
 _BY_ID = {file_type.id: file_type for file_type in FILE_TYPES}
 

@@ -10,6 +10,7 @@ from cpubound.errors import ModelFileError, UsageError
 from cpubound.model.catalog import catalog_entry
 from cpubound.model.ftype import (
     COMMON_FILE_TYPES,
+    DEFAULT_FILE_TYPE,
     FILE_TYPES,
     file_type,
     is_file_type,
@@ -21,7 +22,6 @@ from cpubound.model.layout import ModelShape
 from cpubound.model.stores import ollama_blob, the_model_in_folder
 from cpubound.model.values import ModelSpec
 
-DEFAULT_FILE_TYPE = "Q4_K_M"
 _REMOTE = ("hf:", "https://", "http://")
 _OLLAMA = "ollama:"
 
@@ -32,8 +32,8 @@ def resolve_model(text: str, file_type_name: str | None = None) -> ModelSpec:
     ``text`` is a ``.gguf`` path (any shard), a folder with one model, a ``config.json``,
     a catalogue name, ``ollama:NAME``, ``hf:OWNER/REPO/FILE`` or a web address. A catalogue
     name or config takes a file type, as ``NAME:FILETYPE`` or ``file_type_name`` (by default
-    Q4_K_M); a file has its own. Raises ``UsageError`` for a name that is not known,
-    ``InputError`` for a file that cannot be used.
+    what most people download: Q4_K_M, MXFP4_MOE for gpt-oss); a file has its own. Raises
+    ``UsageError`` for a name that is not known, ``InputError`` for a file that cannot be used.
     """
     base, given = _split_file_type(text)
     if given and file_type_name and file_type(given) != file_type(file_type_name):
@@ -43,9 +43,10 @@ def resolve_model(text: str, file_type_name: str | None = None) -> ModelSpec:
     wanted = given or file_type_name
     shape = _shape(base)
     if shape is not None:
-        entry = None if _is_config(base) else catalog_entry(base)
-        described = shape if entry is None else entry
-        return described.at(wanted or DEFAULT_FILE_TYPE)
+        if _is_config(base):
+            return shape.at(wanted or DEFAULT_FILE_TYPE)
+        entry = catalog_entry(base)
+        return entry.at(wanted or entry.default_file_type)
     if wanted:
         raise UsageError(
             f"a model file has its file type already ({base}): leave {wanted} out,"
