@@ -7,13 +7,13 @@ when it is None.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cpubound.advise.tune import Advice
-from cpubound.errors import MachineError, UsageError
+from cpubound.advise.tune import TOLERANCE, Advice
+from cpubound.errors import CpuboundError, MachineError, UsageError
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, load_profile
@@ -140,13 +140,48 @@ def best_threads(
     flash_attn: bool = True,
 ) -> int:
     """Return the smallest thread count predicted within 3 % of the best."""
-    from cpubound.advise.tune import TOLERANCE
     from cpubound.prediction.decode import predict_decode
 
     traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
     rates = {t: predict_decode(profile, traffic, t).tokens_per_s for t in measured_threads(profile)}
     best = max(rates.values())
     return min(t for t, rate in rates.items() if rate >= best * (1 - TOLERANCE))
+
+
+def survey(
+    models: Iterable[ModelSpec],
+    *,
+    depth: int = 0,
+    n_ctx: int | None = None,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    profile: MachineProfile | None = None,
+) -> tuple[Prediction, ...]:
+    """Predict many models at their best threads and return those that fit, fastest first.
+
+    A model whose weights alone exceed the memory is passed over without more work, as is one
+    whose bytes cannot be worked out.
+    """
+    from cpubound.prediction.decode import predict_decode
+
+    profile = profile or load_profile()
+    memory = profile.machine.usable_memory_bytes
+    found = []
+    for spec in models:
+        if memory is not None and sum(tensor.n_bytes for tensor in spec.tensors) > memory:
+            continue
+        try:
+            traffic = inspect_model(
+                spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn
+            )
+        except CpuboundError:
+            continue
+        predictions = [predict_decode(profile, traffic, t) for t in measured_threads(profile)]
+        best = max(p.tokens_per_s for p in predictions)
+        chosen = next(p for p in predictions if p.tokens_per_s >= best * (1 - TOLERANCE))
+        if chosen.fits_in_memory is not False:
+            found.append(chosen)
+    return tuple(sorted(found, key=lambda p: -p.tokens_per_s))
 
 
 def measured_threads(profile: MachineProfile) -> tuple[int, ...]:

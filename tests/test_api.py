@@ -6,8 +6,9 @@ import pytest
 from builders import GB, build_engine, build_profile
 
 import cpubound
-from cpubound.api import measured_threads, split_kv_type
+from cpubound.api import measured_threads, split_kv_type, survey
 from cpubound.errors import UsageError
+from cpubound.model.catalog import catalog_model
 
 PROFILE = build_profile(
     {1: 20.0 * GB, 2: 30.0 * GB},
@@ -55,3 +56,17 @@ def test_kv_types_are_one_or_two(text: str, types: tuple[str, str]) -> None:
 def test_half_a_kv_type_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="K:V"):
         split_kv_type(text)
+
+
+def test_a_survey_lists_what_fits_fastest_first() -> None:
+    specs = [
+        catalog_model(name, "Q4_K_M") for name in ("llama-3.1-8b", "llama-3.3-70b", "llama-3.2-1b")
+    ]
+    found = survey(specs, profile=PROFILE)
+    assert [p.model for p in found] == ["llama-3.2-1b", "llama-3.1-8b"]
+    assert found[0].tokens_per_s > found[1].tokens_per_s
+
+
+def test_a_long_context_can_make_a_model_not_fit() -> None:
+    specs = [catalog_model("llama-3.1-8b", "Q4_K_M")]
+    assert survey(specs, n_ctx=131072, profile=PROFILE) == ()

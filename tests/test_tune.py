@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders import GB, build_engine, build_machine, build_profile, build_traffic
 
-from cpubound.advise.tune import Advice, cpu_mask, tune
+from cpubound.advise.tune import Advice, tune
 from cpubound.prediction.decode import predict_decode
 
 ATTENTION = {("f16", "f16", True): 4.0 * GB, ("f16", "f16", False): 8.0 * GB}
@@ -61,10 +61,3 @@ def test_what_the_defaults_cost_is_predicted_too() -> None:
     assert python.flash_attn is False
     assert python.tokens_per_s == pytest.approx(20)
     assert advice.defaults["llama.cpp"].threads == 4
-
-
-@pytest.mark.parametrize(
-    ("cpus", "mask"), [((0,), "0x1"), ((0, 2, 4, 6), "0x55"), ((64,), "0x10000000000000000")]
-)
-def test_a_mask_has_a_bit_for_each_cpu(cpus: tuple[int, ...], mask: str) -> None:
-    assert cpu_mask(cpus) == mask

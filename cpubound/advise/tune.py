@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cpubound.machine.values import Machine
+from cpubound.machine.values import Machine, format_cpu_mask
 from cpubound.prediction.values import Prediction
 
 # Fewer threads are preferred when they cost less than this: power, heat, room for others.
@@ -92,7 +92,7 @@ def tune(
         threads=chosen.threads,
         batch_threads=batch_threads,
         cpus=cpus,
-        cpu_mask=cpu_mask(cpus) if cpus else None,
+        cpu_mask=format_cpu_mask(cpus) if cpus else None,
         flash_attn=flash,
         kv_type_k=kv_types[0],
         kv_type_v=kv_types[1],
@@ -108,14 +108,6 @@ def tune(
         table=tuple(_choice(p) for p in predictions.values()),
         defaults=defaults,
     )
-
-
-def cpu_mask(cpus: Sequence[int]) -> str:
-    """Return the hexadecimal mask of some CPUs, as ``--cpu-mask`` takes it."""
-    mask = 0
-    for cpu in cpus:
-        mask |= 1 << cpu
-    return f"0x{mask:x}"
 
 
 def commands(

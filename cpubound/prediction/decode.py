@@ -275,6 +275,7 @@ def _assemble(
         basis=basis,
         bytes_per_token=traffic.total_bytes,
         file_bytes=traffic.file_bytes,
+        resident_bytes=traffic.resident_bytes,
         seconds=by_part,
         memory_seconds=weights.memory_seconds + attention.memory_seconds,
         fits_in_memory=None if memory is None else traffic.resident_bytes <= memory,

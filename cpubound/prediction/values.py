@@ -43,6 +43,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     basis: str  # "engine", "kernel", "ceiling"
     bytes_per_token: int
     file_bytes: int
+    resident_bytes: int  # weights, KV cache of n_ctx cells, state
     seconds: SecondsByPart
     memory_seconds: float  # of ``seconds``: what would scale with the memory's bandwidth
     fits_in_memory: bool | None

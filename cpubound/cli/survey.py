@@ -1,0 +1,71 @@
+"""``cpubound predict --local`` and ``--fits``: many models in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from cpubound.model.values import ModelSpec
+    from cpubound.prediction.values import Prediction
+    from cpubound.profile import MachineProfile
+
+# What people choose among; every type of every model would be a table of a thousand rows.
+FITS_FILE_TYPES = ("Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_XS", "Q3_K_M")
+
+
+def local_specs() -> Iterator[ModelSpec]:
+    """Read the header of every model file that the usual programs keep here."""
+    from cpubound.errors import CpuboundError
+    from cpubound.model.gguf import read_gguf
+    from cpubound.model.local import local_models
+
+    for model in local_models():
+        try:
+            yield read_gguf(model.path)
+        except CpuboundError as error:
+            click.echo(f"cpubound: passed over: {error}", err=True)
+
+
+def catalogue_specs() -> Iterator[ModelSpec]:
+    """Describe every model of the catalogue at the usual file types."""
+    from cpubound.errors import UsageError
+    from cpubound.model.catalog import catalog_entry, catalog_names
+
+    for name in catalog_names():
+        entry = catalog_entry(name)
+        for file_type in FITS_FILE_TYPES:
+            if file_type not in entry.file_types:
+                continue
+            try:
+                yield entry.at(file_type)
+            except UsageError:
+                continue  # rows of this model do not divide into blocks of that type
+
+
+def print_survey(
+    profile: MachineProfile,
+    predictions: tuple[Prediction, ...],
+    *,
+    title: str,
+    style: str,
+    json_path: str | None,
+    force: bool,
+) -> None:
+    """Print the table of many models."""
+    from cpubound.cli.output import print_result
+    from cpubound.report.predictions import prediction_document, prediction_rows
+    from cpubound.report.survey import survey_table
+
+    machine = profile.machine.cpu_model or profile.machine.architecture
+    print_result(
+        prediction_document(title, profile, predictions),
+        survey_table(predictions),
+        style=style,
+        json_path=json_path,
+        force=force,
+        before=f"{title} on {machine}, fastest first; tok/s [90 % interval]",
+        csv_table=prediction_rows(predictions),
+    )
