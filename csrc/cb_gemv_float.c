@@ -52,6 +52,8 @@ static float dot_f32_avx2(const float *w, const float *x, size_t n) {
     __m256 a0 = _mm256_setzero_ps(), a1 = a0, a2 = a0, a3 = a0;
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
+        CB_FETCH_AHEAD(w + i);
+        CB_FETCH_AHEAD(w + i + 16);
         a0 = _mm256_fmadd_ps(_mm256_loadu_ps(w + i), _mm256_loadu_ps(x + i), a0);
         a1 = _mm256_fmadd_ps(_mm256_loadu_ps(w + i + 8), _mm256_loadu_ps(x + i + 8), a1);
         a2 = _mm256_fmadd_ps(_mm256_loadu_ps(w + i + 16), _mm256_loadu_ps(x + i + 16), a2);
@@ -72,6 +74,7 @@ static float dot_f16_avx2(const uint16_t *w, const float *x, size_t n) {
     __m256 a0 = _mm256_setzero_ps(), a1 = a0, a2 = a0, a3 = a0;
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
+        CB_FETCH_AHEAD(w + i);
         a0 = _mm256_fmadd_ps(load_half_avx2(w + i), _mm256_loadu_ps(x + i), a0);
         a1 = _mm256_fmadd_ps(load_half_avx2(w + i + 8), _mm256_loadu_ps(x + i + 8), a1);
         a2 = _mm256_fmadd_ps(load_half_avx2(w + i + 16), _mm256_loadu_ps(x + i + 16), a2);
@@ -95,6 +98,10 @@ static float dot_f32_avx512(const float *w, const float *x, size_t n) {
     __m512 a0 = _mm512_setzero_ps(), a1 = a0, a2 = a0, a3 = a0;
     size_t i = 0;
     for (; i + 64 <= n; i += 64) {
+        CB_FETCH_AHEAD(w + i);
+        CB_FETCH_AHEAD(w + i + 16);
+        CB_FETCH_AHEAD(w + i + 32);
+        CB_FETCH_AHEAD(w + i + 48);
         a0 = _mm512_fmadd_ps(_mm512_loadu_ps(w + i), _mm512_loadu_ps(x + i), a0);
         a1 = _mm512_fmadd_ps(_mm512_loadu_ps(w + i + 16), _mm512_loadu_ps(x + i + 16), a1);
         a2 = _mm512_fmadd_ps(_mm512_loadu_ps(w + i + 32), _mm512_loadu_ps(x + i + 32), a2);

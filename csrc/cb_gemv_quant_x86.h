@@ -8,6 +8,7 @@
 
 static inline __m256 CB_NAME(add_q8_0)(__m256 sum, const cb_block_q8_0 *w,
                                        const cb_activations_32 *x) {
+    CB_FETCH_AHEAD(w);
     const __m256i dot = CB_DOT_S8(_mm256_loadu_si256((const void *)w->qs),
                                   _mm256_loadu_si256((const void *)x->qs));
     const __m256 scale = _mm256_mul_ps(CB_NAME(scale)(w->d), _mm256_set1_ps(x->d));
@@ -16,6 +17,7 @@ static inline __m256 CB_NAME(add_q8_0)(__m256 sum, const cb_block_q8_0 *w,
 
 static inline __m256 CB_NAME(add_q4_0)(__m256 sum, const cb_block_q4_0 *w,
                                        const cb_activations_32 *x) {
+    CB_FETCH_AHEAD(w);
     const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
     const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)w->qs));
     const __m256i q = _mm256_and_si256(_mm256_srlv_epi32(twice, shift), _mm256_set1_epi8(15));
@@ -57,6 +59,9 @@ static float CB_NAME(dot_q4_k)(const cb_block_q4_k *w, const cb_activations_256 
     __m256 sum = _mm256_setzero_ps();
     __m256 minimums = _mm256_setzero_ps();
     for (size_t b = 0; b < n / 256; ++b) {
+        CB_FETCH_AHEAD(w + b);
+        CB_FETCH_AHEAD((const char *)(w + b) + 64);
+        CB_FETCH_AHEAD((const char *)(w + b) + 128);
         uint32_t packed[3];
         memcpy(packed, w[b].scales, sizeof packed);
         /* Eight scales and eight minimums of 6 bits, as 16-bit integers, scales first. */
@@ -108,6 +113,8 @@ static float CB_NAME(dot_q6_k)(const cb_block_q6_k *w, const cb_activations_256 
         for (int half = 0; half < 2; ++half) {
             const uint8_t *ql = w[b].ql + 64 * half, *qh = w[b].qh + 32 * half;
             const __m256i *a = (const __m256i *)(const void *)(x[b].qs + 128 * half);
+            CB_FETCH_AHEAD(ql);
+            CB_FETCH_AHEAD(qh);
             const __m256i l0 = _mm256_loadu_si256((const void *)ql);
             const __m256i l1 = _mm256_loadu_si256((const void *)(ql + 32));
             const __m256i h = _mm256_loadu_si256((const void *)qh);

@@ -73,8 +73,7 @@ static uint64_t sum_of_lanes_avx2(__m256i x) {
            (uint64_t)_mm_cvtsi128_si64(_mm_unpackhi_epi64(two, two));
 }
 
-/* read, fetching each line one page ahead into the second-level cache: hardware
- * prefetchers stop at the end of a 4 KiB page. */
+/* read, fetching ahead */
 static uint64_t read_ahead_avx2(const cb_args *args, size_t begin, size_t end) {
     const uint64_t *x = args->array[0];
     __m256i sum[8];
@@ -83,9 +82,8 @@ static uint64_t read_ahead_avx2(const cb_args *args, size_t begin, size_t end) {
     }
     size_t i = begin;
     for (; i + 32 <= end; i += 32) {
-        const char *ahead = (const char *)(x + i) + 4096;
         for (int k = 0; k < 4; ++k) {
-            _mm_prefetch(ahead + 64 * k, _MM_HINT_T1);
+            CB_FETCH_AHEAD(x + i + 8 * k);
         }
         for (int k = 0; k < 8; ++k) {
             sum[k] = _mm256_add_epi64(sum[k], _mm256_loadu_si256((const void *)(x + i + 4 * k)));
