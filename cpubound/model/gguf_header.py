@@ -50,6 +50,7 @@ _STRING = 8
 _ARRAY = 9
 _U32 = _SCALARS[4]
 _U64 = _SCALARS[10]
+_SHAPES = tuple(Struct(f"<{n}Q") for n in range(1, MAX_DIMENSIONS + 1))
 
 Scalar = int | float | bool | str
 
@@ -118,10 +119,13 @@ class _Cursor:
         return 0
 
     def unpack(self, scalar: Struct) -> int:
-        at = self._refill(scalar.size)
-        self.position += scalar.size
-        value: int = scalar.unpack_from(self._window, at)[0]
+        value: int = self.unpack_all(scalar)[0]
         return value
+
+    def unpack_all(self, layout: Struct) -> tuple[int, ...]:
+        at = self._refill(layout.size)
+        self.position += layout.size
+        return layout.unpack_from(self._window, at)
 
     def take(self, length: int) -> bytes:
         at = self._refill(length)
@@ -354,7 +358,7 @@ def _read_shape(cursor: _Cursor, name: str) -> tuple[int, ...]:
     n_dimensions = cursor.unpack(_U32)
     if not 1 <= n_dimensions <= MAX_DIMENSIONS:
         raise cursor.fail(f"the tensor {quoted(name)} has {n_dimensions} dimensions")
-    shape = tuple(cursor.unpack(_U64) for _ in range(n_dimensions))
+    shape = cursor.unpack_all(_SHAPES[n_dimensions - 1])
     elements = 1
     for extent in shape:
         elements *= extent

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cpubound.errors import ModelFileError
 from cpubound.model import architectures
@@ -35,6 +36,7 @@ class Layer:
     ropes: int
 
 
+@lru_cache(maxsize=4096)
 def split_block(name: str) -> tuple[int | None, str]:
     """Split ``blk.7.attn_q.weight`` into 7 and ``attn_q.weight``."""
     match = _BLOCK.fullmatch(name)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from cpubound.model import architectures
 from cpubound.model.values import Tensor
+
+# A model has some dozens of stems, each in every block: their answers are kept.
+STEMS = 1024
 
 # Looked up by row (GET_ROWS): one row per token, whatever their height.
 _TABLES = re.compile(
@@ -44,6 +48,7 @@ _NEVER_READ = (
 )
 
 
+@lru_cache(maxsize=STEMS)
 def role_of(stem: str) -> str:
     """Return the role of a tensor named ``stem`` (without ``blk.N.``), as in ``WeightRead``."""
     for role, pattern in _ROLES:
@@ -68,6 +73,7 @@ def kind_of(architecture: str, stem: str, tensor: Tensor) -> str:
     return "matmul"
 
 
+@lru_cache(maxsize=STEMS)
 def is_expert(stem: str) -> bool:
     """Tell whether only the chosen experts' part of a tensor is read."""
     return bool(_EXPERTS.fullmatch(stem) or _SINGLE_EXPERT.fullmatch(stem))
@@ -78,6 +84,7 @@ def expert_count(stem: str, tensor: Tensor, claimed: int) -> int:
     return tensor.shape[-1] if _EXPERTS.fullmatch(stem) else max(claimed, 1)
 
 
+@lru_cache(maxsize=STEMS)
 def why_never_read(stem: str) -> str | None:
     """Return why no plain decode step reads a tensor named so, or None if one does."""
     for reason, pattern in _NEVER_READ:
