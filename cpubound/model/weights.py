@@ -147,30 +147,29 @@ def _why_unread(step: _Step, block: int | None, stem: str) -> str | None:
     never = why_never_read(stem)
     if never is not None:
         return never
-    architecture = step.spec.architecture
-    pattern = architectures.LEFT_ASIDE.get(architecture)
-    if pattern is not None and pattern.fullmatch(stem):
+    if _is_left_aside(step, block, stem):
         return _LEFT_ASIDE
-    first = architectures.LEFT_ASIDE_IN_FIRST_LAYER.get(architecture)
-    if first is not None and block == 0 and first.fullmatch(stem):
-        return _LEFT_ASIDE
-    if block in step.expert_blocks:
-        pattern = architectures.DENSE_FFN_UNREAD_BESIDE_EXPERTS.get(architecture)
-        if pattern is not None and pattern.fullmatch(stem):
-            return _LEFT_ASIDE
     if block in step.shared_blocks and stem.startswith(("attn_k.", "attn_v.", "attn_k_norm.")):
         return _SHARED_CACHE
-    if block in step.recurrent_only and stem in ("attn_q.bias", "attn_k.bias", "attn_v.bias"):
-        return _LEFT_ASIDE
-    if (
-        stem.startswith("indexer")
-        and architecture in architectures.INDEXER_NEEDS_FLASH_ATTENTION
-        and not step.flash_attn
-    ):
-        return _LEFT_ASIDE
     if stem == _unused_rope_factors(step):
         return _OTHER_CONTEXT
     return None
+
+
+def _is_left_aside(step: _Step, block: int | None, stem: str) -> bool:
+    """Tell whether the loader takes a tensor that this architecture's graph does not use."""
+    name = step.spec.architecture
+    patterns = [architectures.LEFT_ASIDE.get(name)]
+    if block == 0:
+        patterns.append(architectures.LEFT_ASIDE_IN_FIRST_LAYER.get(name))
+    if block in step.expert_blocks:
+        patterns.append(architectures.DENSE_FFN_UNREAD_BESIDE_EXPERTS.get(name))
+    if any(pattern is not None and pattern.fullmatch(stem) for pattern in patterns):
+        return True
+    if block in step.recurrent_only and stem in ("attn_q.bias", "attn_k.bias", "attn_v.bias"):
+        return True
+    needs_flash = name in architectures.INDEXER_NEEDS_FLASH_ATTENTION
+    return needs_flash and not step.flash_attn and stem.startswith("indexer")
 
 
 def _unused_rope_factors(step: _Step) -> str:
