@@ -6,6 +6,7 @@ commit 0c1e57098bba): ``add_X`` fills in GGUF keys, ``X_features`` names optiona
 
 from __future__ import annotations
 
+from cpubound.errors import InputError
 from cpubound.model.hf_config import Config, Keys
 
 SIGMOID = 2  # LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID
@@ -61,6 +62,26 @@ def add_qwen_moe(config: Config, keys: Keys) -> None:
         keys["expert_shared_feed_forward_length"] = config.integer(
             "shared_expert_intermediate_size"
         )
+
+
+def add_qwen_vision(config: Config, keys: Keys) -> None:
+    """Add what ``Qwen2VLModel`` writes: a position of three parts."""
+    sections = config.rope.integers("mrope_section") or (16, 24, 24)
+    keys["rope.dimension_sections"] = (*sections, 0, 0, 0, 0)[:4]
+
+
+def add_qwen3_vision(config: Config, keys: Keys) -> None:
+    """Add what ``Qwen3VLTextModel`` writes."""
+    sections = config.rope.integers("mrope_section") or (24, 20, 20)
+    keys["rope.dimension_sections"] = (*sections, 0, 0, 0, 0)[:4]
+    depths = config.mapping("vision_config").integers("deepstack_visual_indexes")
+    keys["n_deepstack_layers"] = len(depths)
+
+
+def add_qwen3_moe_vision(config: Config, keys: Keys) -> None:
+    """Add what ``Qwen3VLMoeTextModel`` writes."""
+    add_qwen_moe(config, keys)
+    add_qwen3_vision(config, keys)
 
 
 def add_gemma2(config: Config, keys: Keys) -> None:
@@ -286,6 +307,29 @@ def add_ernie_moe(config: Config, keys: Keys) -> None:
     keys["expert_shared_count"] = shared
     if shared:
         keys["expert_shared_feed_forward_length"] = width * shared
+
+
+def add_bailing_moe2(config: Config, keys: Keys) -> None:
+    """Add what ``BailingMoeV2Model`` writes; the first version has the same type name."""
+    if "BailingMoeForCausalLM" in config.sequence("architectures"):
+        raise InputError("no layout for the first BailingMoe (model_type bailing_moe): give a GGUF")
+    width = config.integer("moe_intermediate_size")
+    shared = config.integer("num_shared_experts")
+    keys["rope.dimension_count"] = int(config.head_dim * (config.partial_rotary_factor or 0.5))
+    keys["leading_dense_block_count"] = config.integer("first_k_dense_replace")
+    keys["expert_feed_forward_length"] = width
+    keys["expert_shared_feed_forward_length"] = config.integer(
+        "moe_shared_expert_intermediate_size", default=width * shared
+    )
+    keys["expert_shared_count"] = shared
+    keys["expert_weights_scale"] = config.number("routed_scaling_factor", default=1.0)
+    keys["expert_weights_norm"] = bool(config.get("norm_topk_prob"))
+    keys.setdefault("expert_gating_func", SIGMOID)
+
+
+def bailing_moe2_features(config: Config) -> list[str]:
+    """Name the bias by which experts are balanced."""
+    return ["probs_bias"] if config.get("moe_router_enable_expert_bias") else []
 
 
 def add_minimax_m2(config: Config, keys: Keys) -> None:

@@ -41,6 +41,10 @@ _GRANITE_MOE = Family(
     features=attention.attention_bias_features,
 )
 
+_QWEN2_VISION = Family(architecture="qwen2vl", extend=attention.add_qwen_vision)
+_QWEN3_VISION = Family(architecture="qwen3vl", extend=attention.add_qwen3_vision)
+_QWEN3_MOE_VISION = Family(architecture="qwen3vlmoe", extend=attention.add_qwen3_moe_vision)
+
 FAMILIES: dict[str, Family] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
@@ -60,7 +64,15 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen2": Family(architecture="qwen2"),
     "qwen2_moe": Family(architecture="qwen2moe", extend=attention.add_qwen_moe),
+    "qwen2_vl": _QWEN2_VISION,
+    "qwen2_vl_text": _QWEN2_VISION,
+    "qwen2_5_vl": _QWEN2_VISION,
+    "qwen2_5_vl_text": _QWEN2_VISION,
     "qwen3": Family(architecture="qwen3"),
+    "qwen3_vl": _QWEN3_VISION,
+    "qwen3_vl_text": _QWEN3_VISION,
+    "qwen3_vl_moe": _QWEN3_MOE_VISION,
+    "qwen3_vl_moe_text": _QWEN3_MOE_VISION,
     "qwen3_moe": Family(architecture="qwen3moe", extend=attention.add_qwen_moe),
     "qwen3_next": Family(architecture="qwen3next", extend=recurrent.add_qwen3_next),
     "qwen3_5": _QWEN35,
@@ -123,6 +135,14 @@ FAMILIES: dict[str, Family] = {
         architecture="ernie4_5-moe", extend=attention.add_ernie_moe, tied_by_default=True
     ),
     "kimi_linear": Family(architecture="kimi-linear", extend=recurrent.add_kimi_linear),
+    "bailing_moe": Family(
+        architecture="bailingmoe2",
+        extend=attention.add_bailing_moe2,
+        features=attention.bailing_moe2_features,
+    ),
+    "arcee": Family(
+        architecture="arcee", extend=attention.add_llama, features=attention.llama4_features
+    ),
     "minimax_m2": Family(architecture="minimax-m2", extend=attention.add_minimax_m2),
     "mamba": Family(architecture="mamba", extend=recurrent.add_mamba, tied_by_default=True),
     "mamba2": Family(architecture="mamba2", extend=recurrent.add_mamba2, tied_by_default=True),
