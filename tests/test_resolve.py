@@ -161,6 +161,8 @@ def test_the_size_of_weights_tells_their_count_where_their_type_is_known(config_
 def test_a_missing_path_is_a_missing_file_and_not_an_unknown_name(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="no such file"):
         resolve_model(str(tmp_path / "absent.gguf"))
+    with pytest.raises(ModelFileError, match="no such file"):
+        resolve_model(r"C:\models\absent.gguf")
 
 
 def test_a_file_has_its_own_file_type(model_file: Path) -> None:

@@ -102,7 +102,7 @@ def _split_file_type(text: str) -> tuple[str, str | None]:
         return text, None
     if not is_file_type(tail):
         # A name with a tail that is no file type: say so rather than "no such model".
-        if not _looks_like_path(base):
+        if not _looks_like_path(text):
             catalog_entry(base)
             file_type(tail)
         return text, None
