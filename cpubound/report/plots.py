@@ -27,6 +27,8 @@ SUFFIXES = (".svg", ".png")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
+# What the sources of a machine are called under a picture.
+_CAPTIONS = {"peak": "Bandwidth", "measured": "Bandwidth", "flops": "FLOP/s"}
 HATCHES = ("", "//", "..")
 
 
@@ -61,14 +63,24 @@ def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> b
                 min(peak, intensity * bandwidth),
                 marker=_cycle(MARKERS, names.index(name)),
                 color=_cycle(COLOURS, place),
-                markersize=8,
-                markerfacecolor="none" if place % 2 else _cycle(COLOURS, place),
+                # Outlines, smaller for each further batch: what coincides stays visible.
+                markersize=max(15 - 4 * place, 5),
+                markerfacecolor="none",
+                markeredgewidth=1.5,
                 linestyle="none",
             )
     for place, point in enumerate(points):
         axes.plot([], [], color=_cycle(COLOURS, place), linewidth=4, label=f"batch {point.batch}")
     for place, name in enumerate(names):
-        axes.plot([], [], color="grey", marker=_cycle(MARKERS, place), linestyle="none", label=name)
+        axes.plot(
+            [],
+            [],
+            color="grey",
+            marker=_cycle(MARKERS, place),
+            mfc="none",
+            linestyle="none",
+            label=name,
+        )
     axes.annotate(
         f"ridge: {ridge:.0f} FLOP/byte",
         (ridge, peak),
@@ -76,13 +88,17 @@ def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> b
         textcoords="offset points",
         ha="center",
     )
+    axes.set_ylim(top=peak * 2.5)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel("attainable rate (FLOP/s)")
     axes.set_title(f"{roofline.model} {roofline.quant_label}, {longest} tokens of context")
     axes.legend(fontsize="small", loc="lower right")
+    used = ("measured",) if machine.peak_bytes_per_s is None else ("peak", "flops")
     caption = (
         f"{machine.title}: bandwidth {machine.bandwidth_origin}, peak {machine.peak_origin}. "
-        + " ".join(f"{key}: {source}." for key, source in machine.sources.items())
+        + " ".join(
+            f"{_CAPTIONS[key]}: {source}." for key, source in machine.sources.items() if key in used
+        )
     )
     return _finish(figure, caption, suffix)
 
@@ -98,6 +114,7 @@ def plot_saturation(profile: MachineProfile, *, suffix: str) -> bytes:
         knee = find_saturation(rows.values())
         if knee is not None and len(rates) > 1:
             axes.axvline(knee, color=_cycle(COLOURS, place), linewidth=0.8, linestyle=":")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("threads")
     axes.set_ylabel("bandwidth (GB/s), median of samples")
     axes.set_ylim(bottom=0)
@@ -218,6 +235,7 @@ def _new_figure(suffix: str) -> tuple[Figure, Axes]:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.grid(True, which="major", linewidth=0.4, alpha=0.6)
+    axes.set_axisbelow(True)
     return figure, axes
 
 

@@ -162,8 +162,8 @@ def point_at(
 ) -> Point:
     """Return a step at a batch and a context."""
     work = source.work(context_tokens)
-    intensity = work.intensity(batch)
     seconds = work.seconds(batch, roofs)
+    intensity = work.intensity(batch)
     return Point(
         batch=batch,
         context_tokens=context_tokens,

@@ -52,6 +52,7 @@ class DecodeWork:
 
     def seconds(self, batch: float, roofs: Roofs) -> float:
         """Return the least time of a step."""
+        require_positive("a batch", batch)
         return step_seconds(self.flops(batch), self.n_bytes(batch), roofs)
 
     def pass_seconds(self, tokens: int, roofs: Roofs) -> float:
