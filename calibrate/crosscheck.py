@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,22 +97,37 @@ def run_likwid(test: str, threads: int, set_bytes: int, passes: int) -> float:
 
 
 def instruments_for(
-    bench: KernelBench,
-    stream: Callable[[str, int, Sequence[int], int, int], float] | None,
-    cpus: Sequence[int],
+    kernel: str,
+    threads: int,
+    set_bytes: int,
     stretch_s: float,
+    stream: Callable[[str, int, Sequence[int], int, int], float] | None,
 ) -> dict[str, Instrument]:
-    """Return what can measure the same kernel as an open bench, by name."""
-    kernel, threads, moved = bench.spec.name, bench.threads, bench.bytes_per_pass
-    passes = max(1, round(stretch_s / bench.sample()))
-    found: dict[str, Instrument] = {"cpubound": lambda: moved / bench.sample()}
-    elements = bench.working_set_bytes // (8 * ARRAYS[kernel])
+    """Return what can measure a kernel here, by name.
+
+    Each takes new memory every time: which physical pages a buffer gets changes its
+    bandwidth by a third, and no instrument may keep a lucky one.
+    """
+    elements = set_bytes // (8 * ARRAYS[kernel])
+    moved = 8 * ARRAYS[kernel] * elements
+
+    def ready() -> KernelBench:
+        return open_kernel(
+            kernel, threads=threads, working_set_bytes=set_bytes, min_sample_s=stretch_s
+        )
+
+    def run_ours() -> float:
+        with ready() as bench:
+            return bench.bytes_per_pass / bench.sample()
+
+    with ready() as bench:
+        passes = max(1, round(stretch_s / bench.sample()))
+        cpus = bench.cpus or sorted(os.sched_getaffinity(0))[:threads]
+    found: dict[str, Instrument] = {"cpubound": run_ours}
     if stream is not None:
         found["STREAM"] = lambda: moved / stream(kernel, threads, cpus, elements, passes)
     if kernel in LIKWID_TESTS and shutil.which("likwid-bench"):
-        found["likwid"] = lambda: run_likwid(
-            LIKWID_TESTS[kernel], threads, bench.working_set_bytes, passes
-        )
+        found["likwid"] = lambda: run_likwid(LIKWID_TESTS[kernel], threads, set_bytes, passes)
     return found
 
 
@@ -128,26 +142,18 @@ def crosscheck(
     """Measure every kernel at every thread count with every instrument, interleaved."""
     order = random.Random(0)
     cells = []
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stream = compile_stream(directory) if shutil.which("cc") else None
+    with tempfile.TemporaryDirectory() as directory:
+        stream = compile_stream(Path(directory)) if shutil.which("cc") else None
         for kernel in kernels:
             for count in threads:
-                with open_kernel(
-                    kernel,
-                    threads=count,
-                    working_set_bytes=set_bytes,
-                    min_sample_s=stretch_s,
-                ) as bench:
-                    cpus = bench.cpus or sorted(os.sched_getaffinity(0))[:count]
-                    instruments = instruments_for(bench, stream, cpus, stretch_s)
-                    cell = Cell(kernel=kernel, threads=count)
-                    cell.rates = {name: [] for name in instruments}
-                    for _ in range(rounds):
-                        for name in order.sample(list(instruments), len(instruments)):
-                            cell.rates[name].append(instruments[name]())
-                    cells.append(cell)
-                    print(describe(cell), flush=True)
+                instruments = instruments_for(kernel, count, set_bytes, stretch_s, stream)
+                cell = Cell(kernel=kernel, threads=count)
+                cell.rates = {name: [] for name in instruments}
+                for _ in range(rounds):
+                    for name in order.sample(list(instruments), len(instruments)):
+                        cell.rates[name].append(instruments[name]())
+                cells.append(cell)
+                print(describe(cell), flush=True)
     return cells
 
 
