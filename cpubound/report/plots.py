@@ -106,6 +106,8 @@ def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> b
 def plot_saturation(profile: MachineProfile, *, suffix: str) -> bytes:
     """Draw bandwidth against threads for each kernel and page kind, the knee marked."""
     figure, axes = _new_figure(suffix)
+    from matplotlib.ticker import MaxNLocator
+
     series = sorted({(m.kernel, m.page_kind) for m in profile.bandwidth})
     for place, (kernel, page_kind) in enumerate(series):
         rows = profile.measurements(kernel, page_kind)
@@ -114,7 +116,7 @@ def plot_saturation(profile: MachineProfile, *, suffix: str) -> bytes:
         knee = find_saturation(rows.values())
         if knee is not None and len(rates) > 1:
             axes.axvline(knee, color=_cycle(COLOURS, place), linewidth=0.8, linestyle=":")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("threads")
     axes.set_ylabel("bandwidth (GB/s), median of samples")
     axes.set_ylim(bottom=0)

@@ -141,7 +141,7 @@ def test_a_model_without_attention_is_said_so_in_one_line(source_of: Sources) ->
     assert [note for note in roofline.notes if "no layer has attention" in note]
     assert len({budget.tokens_per_s for budget in roofline.budgets}) == 1
     assert all(variant.kv_type_k == "f16" for variant in roofline.variants)
-    assert all("attention over the cache" != o.name for o in roofline.points[0].operators)
+    assert all(o.name != "attention over the cache" for o in roofline.points[0].operators)
 
 
 def test_a_context_past_training_is_a_note_not_an_error(source_of: Sources) -> None:

@@ -19,6 +19,7 @@ from cpubound.theory.budget import (
     require_context,
     step_seconds,
 )
+from cpubound.theory.work import plain_work
 
 KIB = 2**10
 H100 = Roofs(bytes_per_s=3.35e12, flops_per_s=989e12)
@@ -75,8 +76,10 @@ def test_a_7b_model_at_three_sizes_on_an_h100() -> None:
 
 
 def test_the_cross_check_of_a_7b_model_is_14_gflop() -> None:
-    assert 2 * 7e9 == 14e9
-    assert step_seconds(14e9, 14e9, H100) == 14e9 / 3.35e12  # memory: 295 times longer
+    work = plain_work(parameters=7e9, weight_bytes=14e9, kv_bytes_per_token=0)
+    assert work.flops(1) == 14e9
+    compute = work.flops(1) / 989e12
+    assert work.seconds(1, H100) / compute == pytest.approx(295.2, abs=0.05)
 
 
 def test_a_batch_reads_the_weights_once_and_every_cache() -> None:
