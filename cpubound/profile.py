@@ -50,11 +50,16 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the engine reads weights of one type in matrix products."""
+    """How fast the engine goes through weights of one type in matrix products.
+
+    A matrix takes bytes / ``bytes_per_s`` + rows · ``seconds_per_row``: a dot product has a
+    start and an end whatever its length, which shows in narrow models.
+    """
 
     type: str
     threads: int
     bytes_per_s: float
+    seconds_per_row: float = 0.0
     relative_error: float  # standard error of the rate, relative
     measured: bool = True  # False: taken over from another type of the same family
 
@@ -91,6 +96,7 @@ class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
     kv_type_v: str
     flash_attn: bool
     bytes_by_type: dict[str, int]
+    rows_by_type: dict[str, int]
     kv_bytes: int
     products: int
     samples_s: tuple[float, ...]

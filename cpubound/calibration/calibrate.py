@@ -151,8 +151,8 @@ def _engine_stage(
     temporary_folder: Path | None,
 ) -> tuple[EngineCalibration, tuple[str, ...]]:
     size = probe_bytes(plan, machine.last_level_cache_bytes, available)
-    # Repacked types hold a second copy: half of the quarter that may be used.
-    open_bytes = max(2 * size, (available or 16 * size) // 8)
+    # Repacked types hold a second copy, so a fifth may become a quarter.
+    open_bytes = max(2 * size, (available or 16 * size) // 5)
     with TemporaryDirectory(prefix="cpubound-", dir=temporary_folder) as folder:
         return calibrate_engine(
             runner,

@@ -17,7 +17,7 @@ from cpubound.calibration.probes import Probe, ProbeCell, attention_key, probe_t
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
 from cpubound.errors import EngineCrashed
-from cpubound.model.values import ModelSpec, WeightRead
+from cpubound.model.values import ModelSpec
 from cpubound.profile import (
     AttentionRate,
     EngineCalibration,
@@ -29,8 +29,9 @@ from cpubound.profile import (
 # A run is about this long: shorter than the weather of a shared machine, longer than its hiccups.
 RUN_SECONDS = 0.2
 MIN_TOKENS, MAX_TOKENS = 6, 48
-# First guess of a run's length, before the probe was seen: a slow kernel on slow memory.
+# First guesses of a run's length, before the probe was seen: slow kernels, slower attention.
 GUESSED_BYTES_PER_S = 8e9
+GUESSED_KV_BYTES_PER_S = 1e9
 
 Reference = Callable[[int], float]
 WriteModel = Callable[[ModelSpec, Path], None]
@@ -79,7 +80,7 @@ def calibrate_engine(
     order = random.Random(seed)
     deadline = time.monotonic() + plan.engine_seconds
     cells = [
-        _Cell(probe=probe, setting=setting, threads=threads, tokens=_first_tokens(probe))
+        _Cell(probe=probe, setting=setting, threads=threads, tokens=_first_tokens(probe, setting))
         for probe in probes
         for setting in probe.cells
         for threads in thread_counts
@@ -139,9 +140,10 @@ def _settings(cell: _Cell, path: Path) -> RunSettings:
     )
 
 
-def _first_tokens(probe: Probe) -> int:
-    n_bytes = sum(tensor.n_bytes for tensor in probe.spec.tensors)
-    return _tokens_for(n_bytes / GUESSED_BYTES_PER_S)
+def _first_tokens(probe: Probe, setting: ProbeCell) -> int:
+    traffic = probe_traffic(probe, setting, MIN_TOKENS)
+    seconds = traffic.weights_read_bytes / GUESSED_BYTES_PER_S
+    return _tokens_for(seconds + traffic.kv_touched_bytes / GUESSED_KV_BYTES_PER_S)
 
 
 def _tokens_for(seconds_per_token: float) -> int:
@@ -227,19 +229,12 @@ def _probe_time(cell: _Cell) -> ProbeTime:
     samples = cell.samples_s
     return ProbeTime(
         seconds=stats.median(samples),
-        bytes_by_type=_matrix_bytes(traffic.weights),
+        bytes_by_type={t: n for t, (n, _) in traffic.matrices_by_type.items()},
+        rows_by_type={t: rows for t, (_, rows) in traffic.matrices_by_type.items()},
         attention={_key(cell): _kv_bytes(cell)},
         products=traffic.matrix_products,
         relative_error=stats.median_standard_error(samples) / stats.median(samples),
     )
-
-
-def _matrix_bytes(weights: Sequence[WeightRead]) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for weight in weights:
-        if weight.kind in ("matmul", "experts"):
-            totals[weight.type] = totals.get(weight.type, 0) + weight.n_bytes
-    return totals
 
 
 def _kv_bytes(cell: _Cell) -> int:
@@ -258,6 +253,7 @@ def _rates(fit: Fit, threads: int) -> list[EngineRate]:
             type=name,
             threads=threads,
             bytes_per_s=1 / seconds,
+            seconds_per_row=fit.seconds_per_row[name],
             relative_error=fit.relative_error[name],
         )
         for name, seconds in fit.seconds_per_byte.items()
@@ -310,7 +306,8 @@ def _probe_run(cell: _Cell) -> ProbeRun:
         kv_type_k=cell.setting.kv_type_k,
         kv_type_v=cell.setting.kv_type_v,
         flash_attn=cell.setting.flash_attn,
-        bytes_by_type=_matrix_bytes(traffic.weights),
+        bytes_by_type={t: n for t, (n, _) in traffic.matrices_by_type.items()},
+        rows_by_type={t: rows for t, (_, rows) in traffic.matrices_by_type.items()},
         kv_bytes=_kv_bytes(cell),
         products=traffic.matrix_products,
         samples_s=cell.samples_s,

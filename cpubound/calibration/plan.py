@@ -91,11 +91,16 @@ def load_plan(name: str = "standard", types: tuple[str, ...] | None = None) -> P
 
 
 def probe_layers(shape: ProbeShape, type_name: str, target_bytes: int) -> int:
-    """Return the smallest odd number of layers that brings a probe to ``target_bytes``."""
+    """Return how many layers bring a probe to ``target_bytes``.
+
+    From twelve on an odd number: deep models have even ones.
+    """
     quant = quant_type(type_name)
     layer_bytes = shape.layer_elements * quant.block_bytes / quant.block_size
-    pairs = max(0, math.ceil((target_bytes / layer_bytes - 1) / 2))
-    return min(2 * pairs + 1, shape.max_layers)
+    layers = max(1, math.ceil(target_bytes / layer_bytes))
+    if layers >= 12:
+        layers += 1 - layers % 2
+    return min(layers, shape.max_layers)
 
 
 def probe_bytes(plan: Plan, last_level_cache_bytes: int | None, available_bytes: int | None) -> int:

@@ -186,6 +186,16 @@ class ModelTraffic:
         return _sums((w.role, w.n_bytes) for w in self.weights)
 
     @property
+    def matrices_by_type(self) -> dict[str, tuple[int, int]]:
+        """Bytes and rows that matrix products read, by tensor type."""
+        found: dict[str, tuple[int, int]] = {}
+        for w in self.weights:
+            if w.kind in ("matmul", "experts"):
+                n_bytes, rows = found.get(w.type, (0, 0))
+                found[w.type] = (n_bytes + w.n_bytes, rows + w.rows * w.count)
+        return found
+
+    @property
     def matrix_products(self) -> int:
         """How many matrix products with weights the step runs."""
         return sum(w.count for w in self.weights if w.kind in ("matmul", "experts"))

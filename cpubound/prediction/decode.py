@@ -108,8 +108,10 @@ def _engine_parts(
 ) -> tuple[_Part, _Part, _Part]:
     weights = _sum_parts(
         [
-            _part_from_rate(n_bytes, weight_rate(engine, type_name, threads), type_name, bandwidth)
-            for type_name, n_bytes in _matrix_bytes_by_type(traffic).items()
+            _part_from_rate(
+                n_bytes, weight_rate(engine, type_name, threads), type_name, bandwidth, rows
+            )
+            for type_name, (n_bytes, rows) in traffic.matrices_by_type.items()
         ]
     )
     attention = _sum_parts(
@@ -154,7 +156,7 @@ def _kernel_parts(
     weights = _sum_parts(
         [
             _part_from_rate(n_bytes, kernel_rate(profile, type_name, threads), type_name, bandwidth)
-            for type_name, n_bytes in _matrix_bytes_by_type(traffic).items()
+            for type_name, (n_bytes, _) in traffic.matrices_by_type.items()
         ]
     )
     kv_bytes = traffic.kv_read_bytes + traffic.state_read_bytes + traffic.state_write_bytes
@@ -174,16 +176,9 @@ def _ceiling_parts(traffic: ModelTraffic, bandwidth: float) -> tuple[_Part, _Par
     )
 
 
-def _matrix_bytes_by_type(traffic: ModelTraffic) -> dict[str, int]:
-    """Bytes of matrix products by type; vectors go with the operators that the overhead holds."""
-    totals: dict[str, int] = {}
-    for weight in traffic.weights:
-        if weight.kind in ("matmul", "experts"):
-            totals[weight.type] = totals.get(weight.type, 0) + weight.n_bytes
-    return totals
-
-
-def _part_from_rate(n_bytes: int, rate: Rate | None, name: str, bandwidth: float) -> _Part:
+def _part_from_rate(
+    n_bytes: int, rate: Rate | None, name: str, bandwidth: float, rows: int = 0
+) -> _Part:
     if n_bytes == 0:
         return _Part(seconds=0, error=0, memory_seconds=0)
     if rate is None:
@@ -194,7 +189,7 @@ def _part_from_rate(n_bytes: int, rate: Rate | None, name: str, bandwidth: float
             memory_seconds=seconds,
             assumptions=(f"{name} was not measured: taken at read bandwidth, a lower bound",),
         )
-    seconds = n_bytes / rate.bytes_per_s
+    seconds = n_bytes / rate.bytes_per_s + rows * rate.seconds_per_row
     memory_bound = rate.bytes_per_s >= MEMORY_BOUND_SHARE * bandwidth
     return _Part(
         seconds=seconds,

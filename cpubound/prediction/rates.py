@@ -32,6 +32,7 @@ class Rate:
 
     bytes_per_s: float
     relative_error: float
+    seconds_per_row: float = 0.0
     assumption: str | None = None
 
 
@@ -114,6 +115,11 @@ def engine_cost(engine: EngineCalibration, threads: int) -> EngineCost:
 
 def _interpolate_costs(engine: EngineCalibration, field: str, threads: int) -> float:
     points = {cost.threads: float(getattr(cost, field)) for cost in engine.costs}
+    return _interpolate_falling(points, threads)
+
+
+def _interpolate_falling(points: Mapping[int, float], threads: int) -> float:
+    """Interpolate what does not grow with the threads: flat below the first count too."""
     if threads < min(points):
         return points[min(points)]
     return interpolate(points, threads)
@@ -129,7 +135,10 @@ def _measured_rate(engine: EngineCalibration, type_name: str, threads: int) -> R
     if threads not in points:
         assumption = f"rate at {threads} threads interpolated from {_counts(points)} threads"
     return Rate(
-        bytes_per_s=interpolate(points, threads), relative_error=error, assumption=assumption
+        bytes_per_s=interpolate(points, threads),
+        seconds_per_row=_interpolate_falling({r.threads: r.seconds_per_row for r in rows}, threads),
+        relative_error=error,
+        assumption=assumption,
     )
 
 
@@ -154,6 +163,7 @@ def _rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> R
             scale = quant_type(type_name).bits_per_weight / quant_type(other).bits_per_weight
             return Rate(
                 bytes_per_s=rate.bytes_per_s * scale,
+                seconds_per_row=rate.seconds_per_row,
                 relative_error=max(NEIGHBOUR_RELATIVE_ERROR, rate.relative_error),
                 assumption=f"{type_name} was not measured: time per weight taken from {other}",
             )
