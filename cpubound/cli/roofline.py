@@ -88,7 +88,9 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
     help="What a published machine computes in: its peak depends on it.",
 )
 @click.option(
-    "--draft", metavar="MODEL", help="Draft model for speculative decoding; ngram costs nothing."
+    "--draft",
+    metavar="MODEL",
+    help="Draft model for speculative decoding at the shortest context; ngram costs nothing.",
 )
 @click.option(
     "--acceptance",

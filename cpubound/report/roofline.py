@@ -233,7 +233,7 @@ def sections_after(
     roofline: Roofline, style: str, outlook: SpeculationOutlook | None = None
 ) -> str:
     """Return what stands below the table of points."""
-    parts = ["", render_table(operator_table(roofline), style)]
+    parts = [render_table(operator_table(roofline), style)]
     if roofline.variants:
         parts.append(render_table(variant_table(roofline), style))
     if roofline.expert_reads:
@@ -241,7 +241,9 @@ def sections_after(
     if outlook is not None:
         parts += [_speculation_lines(outlook), render_table(speculation_table(outlook), style)]
     parts.append("\n".join(_note_lines(roofline)))
-    return "\n\n".join(parts).rstrip()
+    text = "\n\n".join(parts)
+    # As plain text only a line break parts this from the table above.
+    return f"\n{text}" if style == "table" else text
 
 
 def _last_context_line(roofline: Roofline) -> str:
@@ -274,6 +276,11 @@ def _speculation_lines(outlook: SpeculationOutlook) -> str:
 
 def _note_lines(roofline: Roofline) -> list[str]:
     lines = [f"Note: {note}." for note in roofline.notes]
+    if roofline.roofs.flops_per_s is None and any(point.batch > 1 for point in roofline.points):
+        lines.append(
+            "Without a peak rate batches count bytes only: their tok/s are far too high once "
+            "compute binds."
+        )
     if any(point.roof != COMPUTE for point in roofline.points):
         lines.append(
             "A few per cent of peak FLOP/s are expected where memory binds: judge decode by its "

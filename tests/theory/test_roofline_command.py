@@ -111,6 +111,7 @@ def test_this_machine_says_what_it_does_not_know(run: Run) -> None:
     assert "Peak FLOP/s not known" in out
     assert "ridge batch" not in out
     assert "n*:" not in out
+    assert "batches count bytes only" in out
     _, out, _ = run("llama-3.2-1b:Q4_0", "--peak-flops", "3e11")
     assert "machine balance 10.0" in out
 
