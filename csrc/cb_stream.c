@@ -50,6 +50,7 @@ static void fill_three(const cb_args *args, size_t begin, size_t end) {
 
 #define CB_NAME(kernel) kernel##_portable
 #define CB_LANES 1
+#define CB_AHEAD(p)
 #define CB_V double
 #define CB_LOAD(p) (*(p))
 #define CB_STORE(p, v) (*(p) = (v))
@@ -101,6 +102,7 @@ static uint64_t read_ahead_avx2(const cb_args *args, size_t begin, size_t end) {
 
 #define CB_NAME(kernel) kernel##_avx2
 #define CB_LANES 4
+#define CB_AHEAD(p) (CB_FETCH_AHEAD(p), CB_FETCH_AHEAD((p) + 8))
 #define CB_V __m256d
 #define CB_LOAD(p) _mm256_loadu_pd(p)
 #define CB_STORE(p, v) _mm256_storeu_pd(p, v)
@@ -125,6 +127,9 @@ static uint64_t sum_of_lanes_avx512(__m512i x) {
 
 #define CB_NAME(kernel) kernel##_avx512
 #define CB_LANES 8
+#define CB_AHEAD(p) \
+    (CB_FETCH_AHEAD(p), CB_FETCH_AHEAD((p) + 8), CB_FETCH_AHEAD((p) + 16), \
+     CB_FETCH_AHEAD((p) + 24))
 #define CB_V __m512d
 #define CB_LOAD(p) _mm512_loadu_pd(p)
 #define CB_STORE(p, v) _mm512_storeu_pd(p, v)
@@ -144,6 +149,7 @@ CB_TARGET_END
 
 #define CB_NAME(kernel) kernel##_neon
 #define CB_LANES 2
+#define CB_AHEAD(p)
 #define CB_V float64x2_t
 #define CB_LOAD(p) vld1q_f64(p)
 #define CB_STORE(p, v) vst1q_f64(p, v)

@@ -1,7 +1,8 @@
 /* The stream kernels for one instruction set; included once for each by cb_stream.c.
  *
  * The including file defines CB_NAME(kernel), the vector of doubles CB_V with CB_LANES,
- * CB_LOAD, CB_STORE, CB_SET1, CB_ADD, CB_MUL, and the vector of 64-bit integers CB_I with
+ * CB_LOAD, CB_STORE, CB_SET1, CB_ADD, CB_MUL, CB_AHEAD (fetch the lines of one step of the
+ * loop ahead of their use, or nothing), and the vector of 64-bit integers CB_I with
  * CB_ILOAD, CB_IADD, CB_IZERO, CB_ISUM. No fused multiply-add: results are the same
  * to the bit on every instruction set.
  */
@@ -37,6 +38,7 @@ static uint64_t CB_NAME(copy)(const cb_args *args, size_t begin, size_t end) {
     const double *b = args->array[1];
     size_t i = begin;
     for (; i + CB_STEP <= end; i += CB_STEP) {
+        CB_AHEAD(b + i);
         CB_STORE(a + i, CB_LOAD(b + i));
         CB_STORE(a + i + 1 * CB_LANES, CB_LOAD(b + i + 1 * CB_LANES));
         CB_STORE(a + i + 2 * CB_LANES, CB_LOAD(b + i + 2 * CB_LANES));
@@ -54,6 +56,7 @@ static uint64_t CB_NAME(scale)(const cb_args *args, size_t begin, size_t end) {
     const CB_V s = CB_SET1(args->scalar);
     size_t i = begin;
     for (; i + CB_STEP <= end; i += CB_STEP) {
+        CB_AHEAD(b + i);
         CB_STORE(a + i, CB_MUL(s, CB_LOAD(b + i)));
         CB_STORE(a + i + 1 * CB_LANES, CB_MUL(s, CB_LOAD(b + i + 1 * CB_LANES)));
         CB_STORE(a + i + 2 * CB_LANES, CB_MUL(s, CB_LOAD(b + i + 2 * CB_LANES)));
@@ -70,6 +73,8 @@ static uint64_t CB_NAME(add)(const cb_args *args, size_t begin, size_t end) {
     const double *b = args->array[1], *c = args->array[2];
     size_t i = begin;
     for (; i + CB_STEP <= end; i += CB_STEP) {
+        CB_AHEAD(b + i);
+        CB_AHEAD(c + i);
         CB_STORE(a + i, CB_ADD(CB_LOAD(b + i), CB_LOAD(c + i)));
         CB_STORE(a + i + 1 * CB_LANES,
                  CB_ADD(CB_LOAD(b + i + 1 * CB_LANES), CB_LOAD(c + i + 1 * CB_LANES)));
@@ -92,6 +97,8 @@ static uint64_t CB_NAME(triad)(const cb_args *args, size_t begin, size_t end) {
     const CB_V s = CB_SET1(args->scalar);
     size_t i = begin;
     for (; i + CB_STEP <= end; i += CB_STEP) {
+        CB_AHEAD(b + i);
+        CB_AHEAD(c + i);
         CB_STORE(a + i, CB_TRIAD(i));
         CB_STORE(a + i + 1 * CB_LANES, CB_TRIAD(i + 1 * CB_LANES));
         CB_STORE(a + i + 2 * CB_LANES, CB_TRIAD(i + 2 * CB_LANES));
@@ -108,6 +115,7 @@ static uint64_t CB_NAME(triad)(const cb_args *args, size_t begin, size_t end) {
 #undef CB_NAME
 #undef CB_V
 #undef CB_LANES
+#undef CB_AHEAD
 #undef CB_LOAD
 #undef CB_STORE
 #undef CB_SET1
