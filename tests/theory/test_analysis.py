@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -209,3 +210,24 @@ def test_impossible_settings_are_refused(source_of: Sources) -> None:
     for batches, contexts in (((0,), (0,)), ((1,), (-1,))):
         with pytest.raises(UsageError):
             analyse(source, H100, batches=batches, contexts=contexts)
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "n_star"),
+    [
+        ("llama-3.1-8b:BF16", (215.5, 173.5, 104.1), 392),
+        ("qwen3-32b:BF16", (51.5, 46.2, 34.1), 848),
+        ("llama-3.3-70b:BF16", (23.9, 22.4, 18.4), 1475),
+    ],
+)
+def test_the_figures_from_tensors_in_the_docs_are_these(
+    source_of: Sources, name: str, rates: tuple[float, ...], n_star: int
+) -> None:
+    source = source_of(name)
+    contexts = (4096, 32768, 131072)
+    found = [point_at(source, H100, 1, context).tokens_per_s for context in contexts]
+    assert [round(rate, 1) for rate in found] == list(rates)
+    assert last_context_of(source, H100) == n_star
+    page = (Path(__file__).parents[2] / "docs" / "roofline.md").read_text(encoding="utf-8")
+    for figure in (*rates, f"{n_star:,}"):
+        assert f"| {figure} |" in page
