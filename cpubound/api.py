@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -63,7 +64,8 @@ def calibrate(
             plan,
             open_bench=open_kernel,
             runner=runner,
-            write_model=write_model,
+            # One child process for all: the runner's own quantises too.
+            write_model=partial(write_model, quantize=runner.quantize) if runner else write_model,
             progress=progress,
             keep_partial=keep_partial,
         )
