@@ -52,8 +52,8 @@ def write_model(
     with bytes written and bytes in all; ``quantize``, ggml's quantiser (by default that of
     a llama.cpp child started for this file, if a tensor needs it).
 
-    Memory stays below some 20 MB for a file of any size. The file appears under its name
-    when it is complete; what was written is removed on any error.
+    Memory does not grow with the file: some MiB for each tensor type. The file appears
+    under its name when it is complete; what was written is removed on any error.
 
     Raises
     ------

@@ -52,15 +52,17 @@ def _open_session() -> Session:
 
 
 def _answer(session: Session, request: protocol.Request) -> protocol.Reply:
+    from cpubound.engine import library
+
     match request:
         case protocol.Identify():
-            return protocol.Identity(identity=session.identity())
+            return protocol.Identity(identity=library.read_identity())
         case protocol.Run():
             return session.run(request.settings, prefill=request.prefill)
         case protocol.CountGraph():
             return protocol.Counted(count=session.count_graph(request.settings))
         case protocol.Quantize():
-            return protocol.Blocks(data=session.quantize(request))
+            return protocol.Blocks(data=library.quantize(request))
         case protocol.CloseModel():
             session.close_model(request.model_path)
             return protocol.Done()
