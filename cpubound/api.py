@@ -268,9 +268,10 @@ def validate(
         runner = stack.enter_context(open_runner())
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
         cells = []
-        for spec in specs:
+        for number, spec in enumerate(specs):
             refuse_too_big(profile, inspect_model(spec, depth=max(depths), kv_type=kv_type))
-            path = _model_file(spec, folder, progress)
+            # Numbered: file types of one model share its name.
+            path = _model_file(spec, folder / f"{number}-{spec.name}.gguf", progress)
             cells += [plan_cell(profile, spec, path, setting) for setting in settings]
         reference = stack.enter_context(_references(profile, counts))
         return run_cells(
@@ -321,14 +322,14 @@ def _check_threads(profile: MachineProfile, counts: Sequence[int]) -> None:
             )
 
 
-def _model_file(spec: ModelSpec, folder: Path, progress: Progress) -> str:
+def _model_file(spec: ModelSpec, path: Path, progress: Progress) -> str:
     if spec.shards:
         return spec.shards[0]
     from cpubound.engine.synth import write_model
 
-    path = folder / f"{spec.name}.gguf"
-    progress(f"writing {spec.name}", 0.0)
-    write_model(spec, path)
+    write_model(
+        spec, path, progress=lambda done, total: progress(f"writing {spec.name}", done / total)
+    )
     return str(path)
 
 

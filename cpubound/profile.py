@@ -52,24 +52,28 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
     """How fast the engine goes through weights of one type in matrix products.
 
-    A matrix takes bytes / ``bytes_per_s`` + rows · ``seconds_per_row``: a dot product has a
-    start and an end whatever its length, which shows in narrow models.
+    The rate depends on the length of a row: short dot products pay for their start and end,
+    long ones fall out of the nearest cache. ``columns`` is where the rate was measured.
     """
 
     type: str
     threads: int
+    columns: int
     bytes_per_s: float
-    seconds_per_row: float = 0.0
     relative_error: float  # standard error of the rate, relative
-    measured: bool = True  # False: taken over from another type of the same family
 
 
 class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
-    """Time that does not depend on bytes: per token and per matrix product."""
+    """Time that does not depend on bytes: per token and per matrix product.
+
+    ``cache_saved_s`` is what the last-level cache keeps from one token to the next, in
+    seconds of a token that memory alone sets.
+    """
 
     threads: int
     seconds_per_token: float
     seconds_per_product: float
+    cache_saved_s: float = 0.0
     fast_time_ratio: float = 1.0  # fast quartile of the tokens' times over their median
 
 
@@ -95,8 +99,7 @@ class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
     kv_type_k: str
     kv_type_v: str
     flash_attn: bool
-    bytes_by_type: dict[str, int]
-    rows_by_type: dict[str, int]
+    matrices: tuple[tuple[str, int, int], ...]  # type, length of a row, bytes
     kv_bytes: int
     products: int
     samples_s: tuple[float, ...]

@@ -74,7 +74,7 @@ def build_engine(
         version="1",
         build="abc",
         rates=tuple(
-            EngineRate(type=name, threads=t, bytes_per_s=rate, relative_error=0.01)
+            EngineRate(type=name, threads=t, columns=2048, bytes_per_s=rate, relative_error=0.01)
             for name, by_threads in rates.items()
             for t, rate in by_threads.items()
         ),

@@ -133,3 +133,23 @@ def test_own_kernels_stand_in_for_the_types_of_their_family() -> None:
     assert p.basis == "kernel"
     assert p.tokens_per_s == pytest.approx(1 / (0.55 / (18 * 5.5 / 4.5)))
     assert any("taken from Q4_K" in a for a in p.assumptions)
+
+
+def test_rates_are_taken_at_the_length_of_the_rows() -> None:
+    engine = build_engine({"Q4_0": {2: 10.0 * GB}})
+    short = msgspec.structs.replace(engine.rates[0], columns=512, bytes_per_s=5.0 * GB)
+    engine = msgspec.structs.replace(engine, rates=(*engine.rates, short))
+    profile = build_profile(BANDWIDTH, engine)
+    # The builder's rows have one column, a length below the shortest that was measured.
+    p = predict_decode(profile, build_traffic({"Q4_0": 10**9}), 2)
+    assert p.seconds.weights == pytest.approx(1 / 5)
+
+
+def test_what_the_cache_keeps_is_taken_off_the_memory_bound_part() -> None:
+    engine = build_engine({"Q4_0": {2: 20.0 * GB}, "Q6_K": {2: 10.0 * GB}})
+    costs = tuple(msgspec.structs.replace(c, cache_saved_s=4e-3) for c in engine.costs)
+    profile = build_profile(BANDWIDTH, msgspec.structs.replace(engine, costs=costs))
+    fast = predict_decode(profile, build_traffic({"Q4_0": 10**9}), 2)
+    slow = predict_decode(profile, build_traffic({"Q6_K": 10**9}), 2)
+    assert fast.seconds.weights == pytest.approx(1 / 20 - 4e-3)
+    assert slow.seconds.weights == pytest.approx(1 / 10 - 1e-3)

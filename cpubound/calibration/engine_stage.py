@@ -206,6 +206,7 @@ def _calibration(
                 threads=threads,
                 seconds_per_token=fit.seconds_per_token,
                 seconds_per_product=fit.seconds_per_product,
+                cache_saved_s=fit.cache_saved_s,
                 fast_time_ratio=stats.median([_fast_ratio(cell) for cell in mine]),
             )
         )
@@ -226,14 +227,11 @@ def _calibration(
 
 def _probe_time(cell: _Cell) -> ProbeTime:
     traffic = probe_traffic(cell.probe, cell.setting, cell.tokens)
-    samples = cell.samples_s
     return ProbeTime(
-        seconds=stats.median(samples),
-        bytes_by_type={t: n for t, (n, _) in traffic.matrices_by_type.items()},
-        rows_by_type={t: rows for t, (_, rows) in traffic.matrices_by_type.items()},
+        seconds=stats.median(cell.samples_s),
+        matrices=traffic.matrices,
         attention={_key(cell): _kv_bytes(cell)},
         products=traffic.matrix_products,
-        relative_error=stats.median_standard_error(samples) / stats.median(samples),
     )
 
 
@@ -252,11 +250,11 @@ def _rates(fit: Fit, threads: int) -> list[EngineRate]:
         EngineRate(
             type=name,
             threads=threads,
+            columns=columns,
             bytes_per_s=1 / seconds,
-            seconds_per_row=fit.seconds_per_row[name],
-            relative_error=fit.relative_error[name],
+            relative_error=fit.relative_error[name, columns],
         )
-        for name, seconds in fit.seconds_per_byte.items()
+        for (name, columns), seconds in fit.seconds_per_byte.items()
         if seconds > 0
     ]
 
@@ -306,8 +304,7 @@ def _probe_run(cell: _Cell) -> ProbeRun:
         kv_type_k=cell.setting.kv_type_k,
         kv_type_v=cell.setting.kv_type_v,
         flash_attn=cell.setting.flash_attn,
-        bytes_by_type={t: n for t, (n, _) in traffic.matrices_by_type.items()},
-        rows_by_type={t: rows for t, (_, rows) in traffic.matrices_by_type.items()},
+        matrices=tuple((t, columns, n) for (t, columns), n in traffic.matrices.items()),
         kv_bytes=_kv_bytes(cell),
         products=traffic.matrix_products,
         samples_s=cell.samples_s,

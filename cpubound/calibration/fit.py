@@ -1,10 +1,12 @@
 """From probe times to rates and costs: one robust, non-negative fit per thread count.
 
-    t = Σ over types (bytes_q · s_q + rows_q · r_q) + kv_bytes · a + c_token + products · c_product
+    t = Σ over matrices  bytes · s(type, columns)  +  kv_bytes · a
+        + c_token  +  products · c_product  −  memory_share · cache_saved
 
-Each probe contributes one equation, divided by its time so that all count alike by their
-relative error. Rates come from probes of several depths and widths together: a plain
-difference of two depths would amplify noise.
+``s`` is linear between knots in the logarithm of the row's length. Each probe contributes one
+equation, divided by its time so that all count alike by their relative error. Rates come from
+probes of several depths and widths together: a plain difference of two depths would amplify
+noise.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from cpubound import stats
 # Huber's constant: residuals beyond 1.345 σ count linearly, 95 % efficient for normal noise.
 HUBER = 1.345
 ITERATIONS = 30
-# Row costs of different types: nanoseconds apart, and how much that counts (a relative error).
-ROW_COST_SPREAD_S = 4e-9
-ROW_COST_WEIGHT = 0.02
+# How unlike the rates at neighbouring row lengths may be before it counts as much as a probe
+# that is off by SMOOTH_WEIGHT: three probes of a type do not tell four knots apart by themselves.
+SMOOTH_SPREAD = 0.10
+SMOOTH_WEIGHT = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,113 +32,177 @@ class ProbeTime:
     """One probe at one thread count: what it moves and its median time."""
 
     seconds: float
-    bytes_by_type: Mapping[str, int]
-    rows_by_type: Mapping[str, int]
+    matrices: Mapping[tuple[str, int], int]  # (type, columns) -> bytes
     attention: Mapping[str, int]  # KV bytes by attention setting
     products: int
-    relative_error: float = 0.02  # standard error of the median
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fit:
     """Seconds per byte and fixed costs, with relative standard errors."""
 
-    seconds_per_byte: Mapping[str, float]
-    seconds_per_row: Mapping[str, float]
+    seconds_per_byte: Mapping[tuple[str, int], float]  # (type, columns of a knot)
     attention_seconds_per_byte: Mapping[str, float]
     seconds_per_token: float
     seconds_per_product: float
-    relative_error: Mapping[str, float]  # by type and attention setting
+    cache_saved_s: float
+    relative_error: Mapping[tuple[str, int] | str, float]
     residuals: tuple[float, ...]  # fitted / observed − 1, one per probe
+
+
+def hat_weights(knots: Sequence[int], columns: int) -> dict[int, float]:
+    """Return the weights of the knots at a row length: linear in its logarithm, flat outside."""
+    if columns <= knots[0]:
+        return {knots[0]: 1.0}
+    if columns >= knots[-1]:
+        return {knots[-1]: 1.0}
+    upper = next(place for place, knot in enumerate(knots) if knot >= columns)
+    low, high = knots[upper - 1], knots[upper]
+    share = math.log(columns / low) / math.log(high / low)
+    return {low: 1 - share, high: share}
+
+
+def memory_shares(seconds_per_byte: Mapping[str, float]) -> dict[str, float]:
+    """Return how far memory sets each type's rate: the fastest's time over its own, squared."""
+    fastest = min(seconds_per_byte.values())
+    return {name: (fastest / seconds) ** 2 for name, seconds in seconds_per_byte.items()}
 
 
 def fit_probe_times(rows: Sequence[ProbeTime]) -> Fit:
     """Fit rates and costs to the probes of one thread count.
 
+    The memory share of a probe needs the rates, so the fit is made twice.
+
     Raises
     ------
     ValueError : no rows.
     """
-    import numpy as np
-
     if not rows:
         raise ValueError("a fit needs at least one probe")
-    types = sorted({t for row in rows for t in row.bytes_by_type})
+    knots = _knots(rows)
+    shares = dict.fromkeys(knots, 0.0)
+    fit = _fit_once(rows, knots, shares)
+    for _ in range(2):
+        shares = memory_shares(_mean_seconds(fit, knots))
+        fit = _fit_once(rows, knots, shares)
+    return fit
+
+
+def probe_memory_share(
+    matrices: Mapping[tuple[str, int], int], shares: Mapping[str, float]
+) -> float:
+    """Return the share of a step's weight bytes that memory sets the time of."""
+    total = sum(matrices.values())
+    return sum(n * shares.get(name, 0.0) for (name, _), n in matrices.items()) / total
+
+
+def _knots(rows: Sequence[ProbeTime]) -> dict[str, list[int]]:
+    found: dict[str, set[int]] = {}
+    for row in rows:
+        for name, columns in row.matrices:
+            found.setdefault(name, set()).add(columns)
+    return {name: sorted(columns) for name, columns in sorted(found.items())}
+
+
+def _mean_seconds(fit: Fit, knots: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """Return a type's seconds per byte over its longer rows, where memory shows."""
+    means = {}
+    for name, columns in knots.items():
+        longer = columns[len(columns) // 2 :]
+        means[name] = max(stats.median([fit.seconds_per_byte[name, c] for c in longer]), 1e-13)
+    return means
+
+
+def _fit_once(
+    rows: Sequence[ProbeTime], knots: Mapping[str, Sequence[int]], shares: Mapping[str, float]
+) -> Fit:
+    import numpy as np
+
+    places = [(name, column) for name, columns in knots.items() for column in columns]
     settings = sorted({a for row in rows for a in row.attention})
     observed = np.array([row.seconds for row in rows])
-    design = np.array(
-        [
-            [row.bytes_by_type.get(t, 0) for t in types]
-            + [row.rows_by_type.get(t, 0) for t in types]
-            + [row.attention.get(a, 0) for a in settings]
-            + [0, 1, row.products]
-            for row in rows
-        ],
-        dtype=float,
-    )
+    design = np.array([_equation(row, places, settings, knots, shares) for row in rows])
     scaled = design / observed[:, None]
-    target = np.ones(len(rows))
-    prior = _row_prior(len(types), scaled.shape[1])
-    scaled = np.vstack([scaled, prior])
-    target = np.concatenate([target, np.zeros(len(prior))])
-    solution, weights = _solve_robust(scaled, target, len(rows))
-    errors = _relative_errors(scaled, target, solution, weights, len(rows))
-    n = len(types)
-    names = [*types, *(f"rows of {t}" for t in types), *settings]
+    prior = _smoothness(places, knots, scaled)
+    matrix = np.vstack([scaled, prior])
+    target = np.concatenate([np.ones(len(rows)), np.zeros(len(prior))])
+    solution, weights = _solve_robust(matrix, target, len(rows))
+    errors = _relative_errors(matrix, target, solution, weights, len(rows))
+    names: list[tuple[str, int] | str] = [*places, *settings]
+    n = len(places)
     return Fit(
-        seconds_per_byte=dict(zip(types, map(float, solution), strict=False)),
-        seconds_per_row=dict(zip(types, map(float, solution[n:]), strict=False)),
-        attention_seconds_per_byte=dict(zip(settings, map(float, solution[2 * n :]), strict=False)),
-        seconds_per_token=float(solution[-2]),
-        seconds_per_product=float(solution[-1]),
+        seconds_per_byte=dict(zip(places, map(float, solution), strict=False)),
+        attention_seconds_per_byte=dict(zip(settings, map(float, solution[n:]), strict=False)),
+        seconds_per_token=float(solution[-3]),
+        seconds_per_product=float(solution[-2]),
+        cache_saved_s=float(solution[-1]),
         relative_error=dict(zip(names, errors, strict=False)),
-        residuals=tuple(float(r) for r in (scaled @ solution - target)[: len(rows)]),
+        residuals=tuple(float(r) for r in (matrix @ solution - target)[: len(rows)]),
     )
 
 
-def _row_prior(types: int, columns: int) -> Any:
-    """Draw the row costs of all types towards a common one, which is fitted too.
+def _equation(
+    row: ProbeTime,
+    places: Sequence[tuple[str, int]],
+    settings: Sequence[str],
+    knots: Mapping[str, Sequence[int]],
+    shares: Mapping[str, float],
+) -> list[float]:
+    by_place = dict.fromkeys(places, 0.0)
+    for (name, columns), n_bytes in row.matrices.items():
+        for knot, weight in hat_weights(knots[name], columns).items():
+            by_place[name, knot] += weight * n_bytes
+    attention = [float(row.attention.get(a, 0)) for a in settings]
+    share = probe_memory_share(row.matrices, shares)
+    return [*by_place.values(), *attention, 1.0, float(row.products), -share]
 
-    Two probes of a type hardly tell its rate from its row cost when the machine is noisy; a
-    type that differs from the others by ROW_COST_SPREAD weighs as much as one probe that is
-    off by ROW_COST_WEIGHT.
-    """
+
+def _smoothness(
+    places: Sequence[tuple[str, int]], knots: Mapping[str, Sequence[int]], scaled: Any
+) -> Any:
+    """Draw a type's rates at neighbouring row lengths towards each other, weakly."""
     import numpy as np
 
-    prior = np.zeros((types, columns))
-    for place in range(types):
-        prior[place, types + place] = 1
-        prior[place, -3] = -1
-    return prior * ROW_COST_WEIGHT / ROW_COST_SPREAD_S
+    rows = []
+    for name, columns in knots.items():
+        mine = [place for place, (other, _) in enumerate(places) if other == name]
+        # The scale of this type's seconds per byte, from the probes that are made of it.
+        used = scaled[:, mine].sum(axis=1)
+        per_byte = 1 / max(float(used.max()), 1e-30)
+        for low in range(len(columns) - 1):
+            row = np.zeros(scaled.shape[1])
+            row[mine[low]], row[mine[low + 1]] = 1.0, -1.0
+            rows.append(row * SMOOTH_WEIGHT / (SMOOTH_SPREAD * per_byte))
+    return np.array(rows).reshape(-1, scaled.shape[1])
 
 
-def _solve_robust(scaled: Any, target: Any, observations: int) -> tuple[Any, Any]:
-    """Solve scaled · x ≈ target with x ≥ 0, down-weighting outliers among the observations."""
+def _solve_robust(matrix: Any, target: Any, observations: int) -> tuple[Any, Any]:
+    """Solve matrix · x ≈ target with x ≥ 0, down-weighting outliers among the observations."""
     import numpy as np
 
-    weights = np.ones(len(scaled))
-    solution = _solve_nonnegative(scaled, target, weights)
+    weights = np.ones(len(matrix))
+    solution = _solve_nonnegative(matrix, target, weights)
     for _ in range(ITERATIONS):
-        residuals = (scaled @ solution - target)[:observations]
+        residuals = (matrix @ solution - target)[:observations]
         sigma = max(1.4826 * stats.median([abs(r) for r in residuals]), 1e-4)
         weights[:observations] = np.minimum(
             1.0, HUBER * sigma / np.maximum(np.abs(residuals), 1e-12)
         )
-        updated = _solve_nonnegative(scaled, target, weights)
+        updated = _solve_nonnegative(matrix, target, weights)
         if np.allclose(updated, solution, rtol=1e-6, atol=0):
             break
         solution = updated
     return solution, weights
 
 
-def _solve_nonnegative(scaled: Any, target: Any, weights: Any) -> Any:
+def _solve_nonnegative(matrix: Any, target: Any, weights: Any) -> Any:
     """Least squares with x ≥ 0 by the active-set method of Lawson and Hanson (1974)."""
     import numpy as np
 
     root = np.sqrt(weights)
-    norms = np.linalg.norm(scaled, axis=0)
+    norms = np.linalg.norm(matrix, axis=0)
     norms[norms == 0] = 1.0
-    a = scaled * root[:, None] / norms
+    a = matrix * root[:, None] / norms
     b = target * root
     n = a.shape[1]
     x = np.zeros(n)
@@ -161,15 +228,15 @@ def _solve_nonnegative(scaled: Any, target: Any, weights: Any) -> Any:
 
 
 def _relative_errors(
-    scaled: Any, target: Any, solution: Any, weights: Any, observations: int
+    matrix: Any, target: Any, solution: Any, weights: Any, observations: int
 ) -> list[float]:
     """Return each parameter's relative standard error from the weighted normal equations."""
     import numpy as np
 
     used = solution > 0
-    a = (scaled * np.sqrt(weights)[:, None])[:, used]
-    residuals = ((scaled @ solution - target) * np.sqrt(weights))[:observations]
-    freedom = max(1, len(scaled) - int(used.sum()))
+    a = (matrix * np.sqrt(weights)[:, None])[:, used]
+    residuals = ((matrix @ solution - target) * np.sqrt(weights))[:observations]
+    freedom = max(1, len(matrix) - int(used.sum()))
     variance = max(float(residuals @ residuals) / freedom, 1e-4**2)
     covariance = np.linalg.pinv(a.T @ a) * variance
     errors = np.full(len(solution), math.inf)

@@ -30,6 +30,7 @@ class ProbeShape(msgspec.Struct, frozen=True, kw_only=True):
     kv_heads: int
     head_dim: int
     max_layers: int
+    size: int = 1  # in probe sizes
     only: tuple[str, ...] = ()
 
     @property
@@ -97,7 +98,7 @@ def probe_layers(shape: ProbeShape, type_name: str, target_bytes: int) -> int:
     """
     quant = quant_type(type_name)
     layer_bytes = shape.layer_elements * quant.block_bytes / quant.block_size
-    layers = max(1, math.ceil(target_bytes / layer_bytes))
+    layers = max(1, math.ceil(shape.size * target_bytes / layer_bytes))
     if layers >= 12:
         layers += 1 - layers % 2
     return min(layers, shape.max_layers)

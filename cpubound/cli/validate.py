@@ -61,11 +61,13 @@ def command(
     from cpubound.report import validation as report
 
     profile = load_profile(profile_path)
+    # --quant is for the names among the models; a file has its type.
+    named = [model for model in models if file_types_for(model)]
     specs = [
         spec
         for model in models
         for spec in resolve_models(
-            model, (quant or DEFAULT_FILE_TYPES) if file_types_for(model) else quant
+            model, (quant or DEFAULT_FILE_TYPES) if model in named else None if named else quant
         )
     ]
     with progress_bar() as progress:

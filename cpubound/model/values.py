@@ -186,13 +186,13 @@ class ModelTraffic:
         return _sums((w.role, w.n_bytes) for w in self.weights)
 
     @property
-    def matrices_by_type(self) -> dict[str, tuple[int, int]]:
-        """Bytes and rows that matrix products read, by tensor type."""
-        found: dict[str, tuple[int, int]] = {}
+    def matrices(self) -> dict[tuple[str, int], int]:
+        """Bytes that matrix products read, by tensor type and length of a row."""
+        found: dict[tuple[str, int], int] = {}
         for w in self.weights:
             if w.kind in ("matmul", "experts"):
-                n_bytes, rows = found.get(w.type, (0, 0))
-                found[w.type] = (n_bytes + w.n_bytes, rows + w.rows * w.count)
+                key = (w.type, w.columns)
+                found[key] = found.get(key, 0) + w.n_bytes
         return found
 
     @property

@@ -21,6 +21,7 @@ from cpubound.prediction.rates import (
     attention_rate,
     engine_cost,
     kernel_rate,
+    memory_share,
     read_bandwidth,
     weight_rate,
 )
@@ -95,7 +96,7 @@ def _choose_basis(profile: MachineProfile, traffic: ModelTraffic, threads: int) 
 
     engine = profile.engine
     if engine is not None and covers(
-        {t for t in weight_bytes if weight_rate(engine, t, threads) is not None}
+        {t for t in weight_bytes if weight_rate(engine, t, 1, threads) is not None}
     ):
         return "engine"
     if covers({t for t in weight_bytes if kernel_rate(profile, t, threads) is not None}):
@@ -106,13 +107,17 @@ def _choose_basis(profile: MachineProfile, traffic: ModelTraffic, threads: int) 
 def _engine_parts(
     engine: EngineCalibration, traffic: ModelTraffic, threads: int, bandwidth: float
 ) -> tuple[_Part, _Part, _Part]:
-    weights = _sum_parts(
-        [
-            _part_from_rate(
-                n_bytes, weight_rate(engine, type_name, threads), type_name, bandwidth, rows
-            )
-            for type_name, (n_bytes, rows) in traffic.matrices_by_type.items()
-        ]
+    cost = engine_cost(engine, threads)
+    weights = _less_cached(
+        _sum_parts(
+            [
+                _part_from_rate(
+                    n_bytes, weight_rate(engine, name, columns, threads), name, bandwidth
+                )
+                for (name, columns), n_bytes in traffic.matrices.items()
+            ]
+        ),
+        _memory_share(engine, traffic, threads) * cost.cache_saved_s,
     )
     attention = _sum_parts(
         [_attention_part(engine, traffic, read, threads, bandwidth) for read in traffic.attention]
@@ -122,9 +127,29 @@ def _engine_parts(
         attention = _sum_parts(
             [attention, _part_from_rate(state_bytes, None, "recurrent state", bandwidth)]
         )
-    cost = engine_cost(engine, threads)
     seconds = cost.seconds_per_token + cost.seconds_per_product * traffic.matrix_products
     return weights, attention, _Part(seconds=seconds, error=0.2 * seconds, memory_seconds=0)
+
+
+def _memory_share(engine: EngineCalibration, traffic: ModelTraffic, threads: int) -> float:
+    """Return the share of the weight bytes whose time memory sets."""
+    shares = {name: memory_share(engine, name, threads) for name, _ in traffic.matrices}
+    total = sum(traffic.matrices.values())
+    if not total:
+        return 0.0
+    return sum(n * shares[name] for (name, _), n in traffic.matrices.items()) / total
+
+
+def _less_cached(weights: _Part, saved_s: float) -> _Part:
+    """Take off what the last-level cache keeps from one token to the next."""
+    seconds = max(weights.seconds - saved_s, 0.1 * weights.seconds)
+    factor = seconds / weights.seconds if weights.seconds else 1.0
+    return _Part(
+        seconds=seconds,
+        error=weights.error,
+        memory_seconds=weights.memory_seconds * factor,
+        assumptions=weights.assumptions,
+    )
 
 
 def _attention_part(
@@ -156,7 +181,7 @@ def _kernel_parts(
     weights = _sum_parts(
         [
             _part_from_rate(n_bytes, kernel_rate(profile, type_name, threads), type_name, bandwidth)
-            for type_name, (n_bytes, _) in traffic.matrices_by_type.items()
+            for (type_name, _), n_bytes in traffic.matrices.items()
         ]
     )
     kv_bytes = traffic.kv_read_bytes + traffic.state_read_bytes + traffic.state_write_bytes
@@ -176,9 +201,7 @@ def _ceiling_parts(traffic: ModelTraffic, bandwidth: float) -> tuple[_Part, _Par
     )
 
 
-def _part_from_rate(
-    n_bytes: int, rate: Rate | None, name: str, bandwidth: float, rows: int = 0
-) -> _Part:
+def _part_from_rate(n_bytes: int, rate: Rate | None, name: str, bandwidth: float) -> _Part:
     if n_bytes == 0:
         return _Part(seconds=0, error=0, memory_seconds=0)
     if rate is None:
@@ -189,7 +212,7 @@ def _part_from_rate(
             memory_seconds=seconds,
             assumptions=(f"{name} was not measured: taken at read bandwidth, a lower bound",),
         )
-    seconds = n_bytes / rate.bytes_per_s + rows * rate.seconds_per_row
+    seconds = n_bytes / rate.bytes_per_s
     memory_bound = rate.bytes_per_s >= MEMORY_BOUND_SHARE * bandwidth
     return _Part(
         seconds=seconds,

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from cpubound import stats
 from cpubound.model.quant import quant_type
-from cpubound.profile import AttentionRate, EngineCalibration, EngineCost, MachineProfile
+from cpubound.profile import (
+    AttentionRate,
+    EngineCalibration,
+    EngineCost,
+    EngineRate,
+    MachineProfile,
+)
 
 # Types whose llama.cpp kernels share their inner loop; the first measured one stands in for
 # the others of its row, in time per weight.
@@ -32,7 +41,6 @@ class Rate:
 
     bytes_per_s: float
     relative_error: float
-    seconds_per_row: float = 0.0
     assumption: str | None = None
 
 
@@ -59,12 +67,27 @@ def read_bandwidth(
     return interpolate(points, threads) if points else None
 
 
-def weight_rate(engine: EngineCalibration, type_name: str, threads: int) -> Rate | None:
-    """Return the engine's rate for a weight type, from a neighbour type if it was not measured.
+def weight_rate(
+    engine: EngineCalibration, type_name: str, columns: int, threads: int
+) -> Rate | None:
+    """Return the engine's rate for a weight type at a row length.
 
-    None if no type of its kernel family was measured.
+    A type that was not measured takes the rate of a neighbour; None if no type of its kernel
+    family was measured.
     """
-    return _rate_of_family(lambda name: _measured_rate(engine, name, threads), type_name)
+    return _rate_of_family(lambda name: _measured_rate(engine, name, columns, threads), type_name)
+
+
+def memory_share(engine: EngineCalibration, type_name: str, threads: int) -> float:
+    """Return how far memory sets a type's rate: over the fastest type's rate, squared.
+
+    As ``cpubound.calibration.fit`` takes it; 0 for a type that was not measured.
+    """
+    rates = {name: _long_row_rate(engine, name, threads) for name in {r.type for r in engine.rates}}
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    if type_name not in known:
+        return 0.0
+    return float((known[type_name] / max(known.values())) ** 2)
 
 
 def kernel_rate(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
@@ -109,6 +132,7 @@ def engine_cost(engine: EngineCalibration, threads: int) -> EngineCost:
         threads=threads,
         seconds_per_token=_interpolate_costs(engine, "seconds_per_token", threads),
         seconds_per_product=_interpolate_costs(engine, "seconds_per_product", threads),
+        cache_saved_s=_interpolate_costs(engine, "cache_saved_s", threads),
         fast_time_ratio=_interpolate_costs(engine, "fast_time_ratio", threads),
     )
 
@@ -125,21 +149,46 @@ def _interpolate_falling(points: Mapping[int, float], threads: int) -> float:
     return interpolate(points, threads)
 
 
-def _measured_rate(engine: EngineCalibration, type_name: str, threads: int) -> Rate | None:
+def _measured_rate(
+    engine: EngineCalibration, type_name: str, columns: int, threads: int
+) -> Rate | None:
     rows = [row for row in engine.rates if row.type == type_name]
     if not rows:
         return None
-    points = {row.threads: row.bytes_per_s for row in rows}
-    error = max(row.relative_error for row in rows)
+    points = {
+        count: _rate_at([row for row in rows if row.threads == count], columns)
+        for count in {row.threads for row in rows}
+    }
     assumption = None
     if threads not in points:
         assumption = f"rate at {threads} threads interpolated from {_counts(points)} threads"
     return Rate(
         bytes_per_s=interpolate(points, threads),
-        seconds_per_row=_interpolate_falling({r.threads: r.seconds_per_row for r in rows}, threads),
-        relative_error=error,
+        relative_error=stats.median([row.relative_error for row in rows]),
         assumption=assumption,
     )
+
+
+def _rate_at(rows: Sequence[EngineRate], columns: int) -> float:
+    """Interpolate seconds per byte in the logarithm of the row length, flat outside."""
+    ordered = sorted(rows, key=lambda row: row.columns)
+    if columns <= ordered[0].columns:
+        return ordered[0].bytes_per_s
+    if columns >= ordered[-1].columns:
+        return ordered[-1].bytes_per_s
+    low, high = next(
+        (low, high) for low, high in pairwise(ordered) if low.columns <= columns <= high.columns
+    )
+    share = math.log(columns / low.columns) / math.log(high.columns / low.columns)
+    return 1 / ((1 - share) / low.bytes_per_s + share / high.bytes_per_s)
+
+
+def _long_row_rate(engine: EngineCalibration, type_name: str, threads: int) -> float | None:
+    counts = {row.threads for row in engine.rates if row.type == type_name}
+    nearest = min(counts, key=lambda count: abs(count - threads))
+    rows = [r for r in engine.rates if r.type == type_name and r.threads == nearest]
+    longer = sorted(rows, key=lambda row: row.columns)[len(rows) // 2 :]
+    return 1 / stats.median([1 / row.bytes_per_s for row in longer])
 
 
 def _measured_kernel(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
@@ -163,7 +212,6 @@ def _rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> R
             scale = quant_type(type_name).bits_per_weight / quant_type(other).bits_per_weight
             return Rate(
                 bytes_per_s=rate.bytes_per_s * scale,
-                seconds_per_row=rate.seconds_per_row,
                 relative_error=max(NEIGHBOUR_RELATIVE_ERROR, rate.relative_error),
                 assumption=f"{type_name} was not measured: time per weight taken from {other}",
             )

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cpubound.machine.values import Machine
+from cpubound.prediction.rates import weight_rate
 from cpubound.prediction.values import Prediction
 from cpubound.profile import EngineCalibration, MachineProfile
 from cpubound.report.tables import Table, indent, render_table
 from cpubound.units import GB, format_binary_bytes, format_rate, format_significant
+
+# The row length that rates are shown at: the width of models of 7 B and 8 B.
+USUAL_COLUMNS = 4096
 
 
 def profile_text(
@@ -105,9 +109,13 @@ def _engine_line(engine: EngineCalibration) -> str:
     if not engine.rates:
         return _labelled("engine", "no quant type could be measured")
     threads = max(rate.threads for rate in engine.rates)
-    rates = [r for r in engine.rates if r.threads == threads and r.measured]
-    rates.sort(key=lambda r: -r.bytes_per_s)
-    listed = " · ".join(f"{r.type} {format_significant(r.bytes_per_s / GB, 2)}" for r in rates)
+    rates: dict[str, float] = {}
+    for name in dict.fromkeys(r.type for r in engine.rates):
+        rate = weight_rate(engine, name, USUAL_COLUMNS, threads)
+        if rate is not None:
+            rates[name] = rate.bytes_per_s
+    ordered = sorted(rates.items(), key=lambda item: -item[1])
+    listed = " · ".join(f"{name} {format_significant(rate / GB, 2)}" for name, rate in ordered)
     return _labelled("engine", f"{listed} GB/s {_at_threads(threads)}")
 
 
