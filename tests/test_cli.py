@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from builders import GB, build_engine, build_machine, build_profile
+from fakes import tiny_model, zero_blocks
 
 from cpubound.cli import COMMANDS, main
+from cpubound.engine.synth import write_model
 from cpubound.profile import MachineProfile, load_profile, save_profile
 
 Run = Callable[..., tuple[int, str, str]]
@@ -107,6 +109,32 @@ def test_json_is_written_beside_the_table_and_never_over_a_file(run: Run, tmp_pa
     code, _, _ = run("predict", "llama-3.2-1b:Q8_0", "--json", str(target), "--force")
     assert code == 0
     assert target.read_text() != first
+
+
+def test_what_fits_is_listed_fastest_first_and_above_a_target(run: Run) -> None:
+    code, out, _ = run("predict", "--fits", "--target", "5", "--format", "csv")
+    assert code == 0
+    rates = [float(row["tokens_per_s"]) for row in csv.DictReader(io.StringIO(out))]
+    assert len(rates) > 20
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] >= 5
+
+
+def test_models_found_here_are_predicted_from_their_headers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cache" / "llama.cpp"
+    folder.mkdir(parents=True)
+    write_model(tiny_model("Q4_0"), folder / "tiny.gguf", quantize=zero_blocks)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("LLAMA_CACHE", "HF_HOME", "HF_HUB_CACHE", "OLLAMA_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+    code, out, _ = run("predict", "--local")
+    assert code == 0
+    assert "tiny     Q4_0" in out
+    assert run("predict")[0] == 2
+    assert run("predict", "llama-3.2-1b", "--fits")[0] == 2
 
 
 def test_tune_names_threads_reasons_and_commands(run: Run) -> None:

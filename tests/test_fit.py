@@ -75,7 +75,7 @@ def test_a_model_that_no_probe_resembles_takes_the_time_that_the_rates_say() -> 
 
 def test_short_rows_are_seen_to_be_slower_where_kernels_set_the_rate() -> None:
     fit = fit_probe_times(probes())
-    assert fit.seconds_per_byte["Q6_K", 512] > 1.05 * fit.seconds_per_byte["Q6_K", 3328]
+    assert fit.seconds_per_byte["Q6_K", 512] > 1.02 * fit.seconds_per_byte["Q6_K", 3328]
 
 
 def test_what_the_cache_keeps_is_told_from_the_rates_by_probes_of_several_sizes() -> None:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 @click.command(name="predict")
-@click.argument("model")
+@click.argument("model", required=False)
+@click.option("--local", is_flag=True, help="Predict every model file found on this machine.")
+@click.option("--fits", is_flag=True, help="List the catalogue's models that fit this machine.")
+@click.option(
+    "--target", type=click.FloatRange(0), help="With --local or --fits: at least this many tok/s."
+)
 @click.option(
     "--quant",
     metavar="T[,T…]|all",
@@ -33,7 +38,10 @@ if TYPE_CHECKING:
 @profile_option
 @output_options
 def command(
-    model: str,
+    model: str | None,
+    local: bool,
+    fits: bool,
+    target: float | None,
     quant: str | None,
     threads: tuple[int, ...] | None,
     depth: tuple[int, ...],
@@ -52,11 +60,34 @@ def command(
     """
     from cpubound import api
     from cpubound.cli.output import print_result
+    from cpubound.errors import UsageError
     from cpubound.model.resolve import resolve_models
     from cpubound.profile import load_profile
     from cpubound.report import predictions as report
 
     profile = load_profile(profile_path)
+    if [model is not None, local, fits].count(True) != 1:
+        raise UsageError("give one of MODEL, --local and --fits (cpubound predict --help)")
+    if model is None:
+        from cpubound.cli.survey import catalogue_specs, local_specs, print_survey
+
+        found = api.survey(
+            local_specs() if local else catalogue_specs(),
+            depth=max(depth),
+            n_ctx=n_ctx,
+            kv_type=kv_type,
+            flash_attn=flash_attn != "off",
+            profile=profile,
+        )
+        print_survey(
+            profile,
+            tuple(p for p in found if target is None or p.tokens_per_s >= target),
+            title="models found here" if local else "models that fit",
+            style=style,
+            json_path=json_path,
+            force=force,
+        )
+        return
     specs = resolve_models(model, quant)
     flash = flash_attn != "off"
     counts = threads or (
