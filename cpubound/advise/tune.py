@@ -161,7 +161,8 @@ def _reasons(
 ) -> list[str]:
     reasons = [_thread_reason(machine, chosen, predictions)]
     here, most = bandwidth_at(chosen.threads), bandwidth_at(machine.effective_cpus)
-    if here and most and here >= most * (1 - TOLERANCE) and chosen.threads > 1:
+    fewer = 1 < chosen.threads < machine.effective_cpus
+    if fewer and here and most and here >= most * (1 - TOLERANCE):
         reasons.append(
             f"{chosen.threads} threads already read {here / 1e9:.1f} GB/s, "
             f"{min(1.0, here / most) * 100:.0f} % of what all of them reach"

@@ -168,11 +168,8 @@ def format_depth(depth: int) -> str:
 
 
 def _limits(predictions: Sequence[Prediction]) -> str:
-    bounds = {p.threads: _BOUND[p.bound] for p in predictions}
-    names = list(dict.fromkeys(bounds.values()))
-    if len(names) == 1:
-        return names[0]
-    return ", ".join(f"{name} at {threads}" for threads, name in bounds.items())
+    """Name what binds, in the order of the columns, each once."""
+    return ", ".join(dict.fromkeys(_BOUND[p.bound] for p in predictions))
 
 
 def _plain(value: object) -> str:
