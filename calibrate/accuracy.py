@@ -43,12 +43,13 @@ def main(argv: Sequence[str]) -> int:
     """Run the experiment and print its table."""
     options = _parse(argv)
     specs = [resolve_model(name) for name in options.models]
-    for line in shared_shapes(specs):
-        print(f"not held out: {line}", file=sys.stderr)
+    shared = shared_shapes(specs)
+    if shared:
+        print("\n".join(f"not held out: {line}" for line in shared), file=sys.stderr)
         return 1
     validations = []
     for repetition in range(options.repetitions):
-        profile = _profile(options, repetition)
+        profile = load_profile(options.profile) if options.profile else api.calibrate()
         print(f"profile {profile_hash(profile)[:16]} of {profile.created}", flush=True)
         validation = api.validate(
             specs,
@@ -114,12 +115,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--profile", help="judge this profile instead of calibrating")
     parser.add_argument("--out", type=Path, help="folder for the profiles and JSON documents")
     return parser.parse_args(argv)
-
-
-def _profile(options: argparse.Namespace, repetition: int) -> MachineProfile:
-    if options.profile is not None:
-        return load_profile(options.profile)
-    return api.calibrate()
 
 
 def _print_validation(profile: MachineProfile, validation: Validation) -> None:

@@ -1,6 +1,6 @@
 """Hold cpubound's kernels against STREAM's loops and likwid-bench, interleaved.
 
-    python -m calibrate.crosscheck --threads 1,2 --rounds 10
+    python -m calibrate crosscheck --threads 1,2 --rounds 10
 
 Each round runs every instrument once in random order, a fraction of a second each, so that
 a change of the machine's speed meets all alike. Printed are ratios: cpubound over the
@@ -178,10 +178,10 @@ def integers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def main() -> int:
+def main(argv: Sequence[str]) -> int:
     """Parse the arguments and print one line per kernel and thread count."""
     parser = argparse.ArgumentParser(
-        prog="python -m calibrate.crosscheck",
+        prog="python -m calibrate crosscheck",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -196,7 +196,7 @@ def main() -> int:
         help="milliseconds an instrument runs at a time, default 50; short ones with many "
         "rounds find the quiet moments of a busy machine",
     )
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     print(HEADER)
     try:
         crosscheck(
@@ -213,4 +213,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main(sys.argv[1:]))
