@@ -202,7 +202,7 @@ def _compare(cell: CellToRun) -> Cell:
         inside=p.low <= observed <= p.high,
         naive_tokens_per_s=p.ceiling_tokens_per_s,
         naive_error=p.ceiling_tokens_per_s / observed - 1,
-        noise_floor=split_half_distance(cell.runs_s),
+        noise_floor=stats.split_half_distance(cell.runs_s),
         reference_bytes_per_s=seen,
     )
 
@@ -215,19 +215,6 @@ def _paired_error(
     slower = profile_bandwidth / seen - 1
     corrected = p.seconds.total + p.memory_seconds * slower
     return 1 / corrected / observed - 1
-
-
-def split_half_distance(runs_s: Sequence[Sequence[float]]) -> float | None:
-    """Return how far the median of every second run lies from that of the others.
-
-    This is the error of predicting a run by another run of the same cell: no prediction can
-    be judged below it. None with fewer than two runs.
-    """
-    if len(runs_s) < 2:
-        return None
-    first = stats.median([s for run in runs_s[::2] for s in run])
-    second = stats.median([s for run in runs_s[1::2] for s in run])
-    return abs(first / second - 1)
 
 
 def summarize(cells: Sequence[Cell]) -> Summary:

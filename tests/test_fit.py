@@ -5,14 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from cpubound.calibration.fit import (
-    Fit,
-    ProbeTime,
-    fit_probe_times,
-    hat_weights,
-    memory_shares,
-    probe_memory_share,
-)
+from cpubound.calibration.fit import Fit, ProbeTime, fit_probe_times
+from cpubound.profile import memory_share, memory_shares
+from cpubound.stats import hat_weights
 
 RATES = {"Q4_0": 20e9, "F16": 25e9, "Q6_K": 12e9}
 KV, KV_RATE = "f16:f16:on:64", 5e9
@@ -55,7 +50,7 @@ def seconds_by(fit: Fit, row: ProbeTime, shares: dict[str, float]) -> float:
     for (name, columns), n_bytes in row.matrices.items():
         for knot, weight in hat_weights([512, 1280, 3328, 8448], columns).items():
             seconds += weight * n_bytes * fit.seconds_per_byte[name, knot]
-    return seconds - fit.cache_saved_s * probe_memory_share(row.matrices, shares)
+    return seconds - fit.cache_saved_s * memory_share(row.matrices, shares)
 
 
 SHARES = memory_shares({name: 1 / rate for name, rate in RATES.items()})
@@ -81,13 +76,13 @@ def test_short_rows_are_seen_to_be_slower_where_kernels_set_the_rate() -> None:
 def test_what_the_cache_keeps_is_told_from_the_rates_by_probes_of_several_sizes() -> None:
     saved = 700e-6
     rows = [
-        replace(row, seconds=row.seconds - saved * probe_memory_share(row.matrices, SHARES))
+        replace(row, seconds=row.seconds - saved * memory_share(row.matrices, SHARES))
         for row in probes()
     ]
     fit = fit_probe_times(rows)
     assert fit.cache_saved_s > 0.4 * saved
     for row in HELD_OUT.values():
-        seconds = row.seconds - saved * probe_memory_share(row.matrices, SHARES)
+        seconds = row.seconds - saved * memory_share(row.matrices, SHARES)
         assert seconds_by(fit, row, SHARES) == pytest.approx(seconds, rel=0.02)
 
 

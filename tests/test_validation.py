@@ -6,13 +6,13 @@ from fakes import FakeRunner, tiny_model
 
 from cpubound.engine.values import RunSettings
 from cpubound.prediction.decode import predict_decode
+from cpubound.stats import split_half_distance
 from cpubound.validation import (
     CellToRun,
     Setting,
     cell_document,
     plan_cell,
     run_cells,
-    split_half_distance,
     tokens_for,
 )
 

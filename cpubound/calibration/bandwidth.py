@@ -92,16 +92,7 @@ def measure_bandwidth(
         deadline = time.monotonic() + seconds * len(group) / len(cells)
         with ExitStack() as stack:
             benches = [
-                stack.enter_context(
-                    open_bench(
-                        cell.kernel,
-                        threads=cell.threads,
-                        working_set_bytes=set_bytes,
-                        page_kind=cell.page_kind,
-                        cpus=cell.cpus,
-                    )
-                )
-                for cell in group
+                stack.enter_context(_open_cell(open_bench, cell, set_bytes)) for cell in group
             ]
             samples: list[list[float]] = [[] for _ in group]
             for round_number in range(rounds):
@@ -115,6 +106,18 @@ def measure_bandwidth(
                 bench.measurement(taken) for bench, taken in zip(benches, samples, strict=True)
             ]
     return tuple(found)
+
+
+def _open_cell(
+    open_bench: OpenBench, cell: BandwidthCell, set_bytes: int
+) -> AbstractContextManager[Bench]:
+    return open_bench(
+        cell.kernel,
+        threads=cell.threads,
+        working_set_bytes=set_bytes,
+        page_kind=cell.page_kind,
+        cpus=cell.cpus,
+    )
 
 
 def _split(cells: Sequence[BandwidthCell], size: int) -> list[Sequence[BandwidthCell]]:
@@ -157,15 +160,7 @@ def open_references(
     """Open the reference kernel at the thread counts of ``cells``."""
     return ReferenceReader(
         benches={
-            cell.threads: stack.enter_context(
-                open_bench(
-                    cell.kernel,
-                    threads=cell.threads,
-                    working_set_bytes=set_bytes,
-                    page_kind=cell.page_kind,
-                    cpus=cell.cpus,
-                )
-            )
+            cell.threads: stack.enter_context(_open_cell(open_bench, cell, set_bytes))
             for cell in cells
         }
     )

@@ -118,12 +118,12 @@ def calibrate(
                 progress,
                 temporary_folder,
             )
-        except KeyboardInterrupt:
-            warnings.append("interrupted: there is no engine stage")
-            keep_partial(build(None, reference.relative_samples()))
-            raise
-        except CpuboundError as error:
-            warnings.append(f"the engine stage failed: {error}")
+        except (KeyboardInterrupt, CpuboundError) as error:
+            warnings.append(
+                f"the engine stage failed: {error}"
+                if isinstance(error, CpuboundError)
+                else "interrupted: there is no engine stage"
+            )
             keep_partial(build(None, reference.relative_samples()))
             raise
         warnings += failures

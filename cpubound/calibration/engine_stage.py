@@ -8,12 +8,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from cpubound import stats
 from cpubound.calibration.bandwidth import Progress
 from cpubound.calibration.fit import Fit, ProbeTime, fit_probe_times
 from cpubound.calibration.plan import Plan
-from cpubound.calibration.probes import Probe, ProbeCell, attention_key, probe_traffic
+from cpubound.calibration.probes import (
+    AttentionKey,
+    Probe,
+    ProbeCell,
+    attention_key,
+    probe_traffic,
+)
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
 from cpubound.errors import EngineCrashed
@@ -194,11 +201,18 @@ def _calibration(
     costs: list[EngineCost] = []
     attention: list[AttentionRate] = []
     residuals: list[float] = []
+    runs = [_probe_run(cell) for cell in cells]
     for threads in thread_counts:
         mine = [cell for cell in cells if cell.threads == threads]
         if not mine:
             continue
-        fit = fit_probe_times([_probe_time(cell) for cell in mine])
+        fit = fit_probe_times(
+            [
+                _probe_time(cell, run)
+                for cell, run in zip(cells, runs, strict=True)
+                if cell.threads == threads
+            ]
+        )
         rates += _rates(fit, threads)
         attention += _attention_rates(fit, threads)
         costs.append(
@@ -221,28 +235,18 @@ def _calibration(
         attention=tuple(attention),
         residual=stats.median([abs(r) for r in residuals]) if residuals else 0.0,
         noise=_noise_floor(cells),
-        probes=tuple(_probe_run(cell) for cell in cells),
+        probes=tuple(runs),
     )
 
 
-def _probe_time(cell: _Cell) -> ProbeTime:
-    traffic = probe_traffic(cell.probe, cell.setting, cell.tokens)
+def _probe_time(cell: _Cell, run: ProbeRun) -> ProbeTime:
+    head_dim = int(str(cell.probe.spec.hyper_parameters["attention.key_length"]))
     return ProbeTime(
-        seconds=stats.median(cell.samples_s),
-        matrices=traffic.matrices,
-        attention={_key(cell): _kv_bytes(cell)},
-        products=traffic.matrix_products,
+        seconds=stats.median(run.samples_s),
+        matrices={(name, columns): n for name, columns, n in run.matrices},
+        attention={attention_key(cell.setting, head_dim): run.kv_bytes},
+        products=run.products,
     )
-
-
-def _kv_bytes(cell: _Cell) -> int:
-    traffic = probe_traffic(cell.probe, cell.setting, cell.tokens)
-    return traffic.kv_touched_bytes if cell.setting.flash_attn else traffic.kv_read_bytes
-
-
-def _key(cell: _Cell) -> str:
-    head_dim = cell.probe.spec.hyper_parameters["attention.key_length"]
-    return attention_key(cell.setting, int(str(head_dim)))
 
 
 def _rates(fit: Fit, threads: int) -> list[EngineRate]:
@@ -264,13 +268,13 @@ def _attention_rates(fit: Fit, threads: int) -> list[AttentionRate]:
     for key, seconds in fit.attention_seconds_per_byte.items():
         if seconds <= 0:
             continue
-        type_k, type_v, flash, head_dim = key.split(":")
+        kv_type_k, kv_type_v, flash_attn, head_dim = cast(AttentionKey, key)
         found.append(
             AttentionRate(
-                kv_type_k=type_k.upper(),
-                kv_type_v=type_v.upper(),
-                flash_attn=flash == "on",
-                head_dim=int(head_dim),
+                kv_type_k=kv_type_k.upper(),
+                kv_type_v=kv_type_v.upper(),
+                flash_attn=flash_attn,
+                head_dim=head_dim,
                 threads=threads,
                 bytes_per_s=1 / seconds,
                 relative_error=fit.relative_error[key],
@@ -285,17 +289,15 @@ def _fast_ratio(cell: _Cell) -> float:
 
 def _noise_floor(cells: Sequence[_Cell]) -> float:
     """Return how well one half of a cell's runs predicts the other: the median over cells."""
-    distances = []
-    for cell in cells:
-        if len(cell.runs_s) >= 2:
-            first = [s for run in cell.runs_s[::2] for s in run]
-            second = [s for run in cell.runs_s[1::2] for s in run]
-            distances.append(abs(stats.median(first) / stats.median(second) - 1))
-    return stats.median(distances) if distances else 0.0
+    distances = [stats.split_half_distance(cell.runs_s) for cell in cells]
+    known = [distance for distance in distances if distance is not None]
+    return stats.median(known) if known else 0.0
 
 
 def _probe_run(cell: _Cell) -> ProbeRun:
     traffic = probe_traffic(cell.probe, cell.setting, cell.tokens)
+    flash = cell.setting.flash_attn
+    kv_bytes = traffic.kv_touched_bytes if flash else traffic.kv_read_bytes
     return ProbeRun(
         probe=cell.probe.name,
         type=cell.probe.type,
@@ -305,7 +307,7 @@ def _probe_run(cell: _Cell) -> ProbeRun:
         kv_type_v=cell.setting.kv_type_v,
         flash_attn=cell.setting.flash_attn,
         matrices=tuple((t, columns, n) for (t, columns), n in traffic.matrices.items()),
-        kv_bytes=_kv_bytes(cell),
+        kv_bytes=kv_bytes,
         products=traffic.matrix_products,
         samples_s=cell.samples_s,
         reference_bytes_per_s=tuple(cell.references),

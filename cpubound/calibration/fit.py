@@ -12,11 +12,12 @@ noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cpubound import stats
+from cpubound.profile import long_row_seconds, memory_share, memory_shares
 
 # Huber's constant: residuals beyond 1.345 σ count linearly, 95 % efficient for normal noise.
 HUBER = 1.345
@@ -33,7 +34,7 @@ class ProbeTime:
 
     seconds: float
     matrices: Mapping[tuple[str, int], int]  # (type, columns) -> bytes
-    attention: Mapping[str, int]  # KV bytes by attention setting
+    attention: Mapping[Hashable, int]  # KV bytes by attention setting
     products: int
 
 
@@ -42,30 +43,12 @@ class Fit:
     """Seconds per byte and fixed costs, with relative standard errors."""
 
     seconds_per_byte: Mapping[tuple[str, int], float]  # (type, columns of a knot)
-    attention_seconds_per_byte: Mapping[str, float]
+    attention_seconds_per_byte: Mapping[Hashable, float]
     seconds_per_token: float
     seconds_per_product: float
     cache_saved_s: float
-    relative_error: Mapping[tuple[str, int] | str, float]
+    relative_error: Mapping[Hashable, float]  # by (type, columns) and attention setting
     residuals: tuple[float, ...]  # fitted / observed − 1, one per probe
-
-
-def hat_weights(knots: Sequence[int], columns: int) -> dict[int, float]:
-    """Return the weights of the knots at a row length: linear in its logarithm, flat outside."""
-    if columns <= knots[0]:
-        return {knots[0]: 1.0}
-    if columns >= knots[-1]:
-        return {knots[-1]: 1.0}
-    upper = next(place for place, knot in enumerate(knots) if knot >= columns)
-    low, high = knots[upper - 1], knots[upper]
-    share = math.log(columns / low) / math.log(high / low)
-    return {low: 1 - share, high: share}
-
-
-def memory_shares(seconds_per_byte: Mapping[str, float]) -> dict[str, float]:
-    """Return how far memory sets each type's rate: the fastest's time over its own, squared."""
-    fastest = min(seconds_per_byte.values())
-    return {name: (fastest / seconds) ** 2 for name, seconds in seconds_per_byte.items()}
 
 
 def fit_probe_times(rows: Sequence[ProbeTime]) -> Fit:
@@ -83,17 +66,9 @@ def fit_probe_times(rows: Sequence[ProbeTime]) -> Fit:
     shares = dict.fromkeys(knots, 0.0)
     fit = _fit_once(rows, knots, shares)
     for _ in range(2):
-        shares = memory_shares(_mean_seconds(fit, knots))
+        shares = memory_shares(_long_row_seconds(fit, knots))
         fit = _fit_once(rows, knots, shares)
     return fit
-
-
-def probe_memory_share(
-    matrices: Mapping[tuple[str, int], int], shares: Mapping[str, float]
-) -> float:
-    """Return the share of a step's weight bytes that memory sets the time of."""
-    total = sum(matrices.values())
-    return sum(n * shares.get(name, 0.0) for (name, _), n in matrices.items()) / total
 
 
 def _knots(rows: Sequence[ProbeTime]) -> dict[str, list[int]]:
@@ -104,13 +79,11 @@ def _knots(rows: Sequence[ProbeTime]) -> dict[str, list[int]]:
     return {name: sorted(columns) for name, columns in sorted(found.items())}
 
 
-def _mean_seconds(fit: Fit, knots: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Return a type's seconds per byte over its longer rows, where memory shows."""
-    means = {}
-    for name, columns in knots.items():
-        longer = columns[len(columns) // 2 :]
-        means[name] = max(stats.median([fit.seconds_per_byte[name, c] for c in longer]), 1e-13)
-    return means
+def _long_row_seconds(fit: Fit, knots: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    return {
+        name: max(long_row_seconds({c: fit.seconds_per_byte[name, c] for c in columns}), 1e-13)
+        for name, columns in knots.items()
+    }
 
 
 def _fit_once(
@@ -119,7 +92,7 @@ def _fit_once(
     import numpy as np
 
     places = [(name, column) for name, columns in knots.items() for column in columns]
-    settings = sorted({a for row in rows for a in row.attention})
+    settings = sorted({a for row in rows for a in row.attention}, key=str)
     observed = np.array([row.seconds for row in rows])
     design = np.array([_equation(row, places, settings, knots, shares) for row in rows])
     scaled = design / observed[:, None]
@@ -128,7 +101,7 @@ def _fit_once(
     target = np.concatenate([np.ones(len(rows)), np.zeros(len(prior))])
     solution, weights = _solve_robust(matrix, target, len(rows))
     errors = _relative_errors(matrix, target, solution, weights, len(rows))
-    names: list[tuple[str, int] | str] = [*places, *settings]
+    names: list[Hashable] = [*places, *settings]
     n = len(places)
     return Fit(
         seconds_per_byte=dict(zip(places, map(float, solution), strict=False)),
@@ -144,16 +117,16 @@ def _fit_once(
 def _equation(
     row: ProbeTime,
     places: Sequence[tuple[str, int]],
-    settings: Sequence[str],
+    settings: Sequence[Hashable],
     knots: Mapping[str, Sequence[int]],
     shares: Mapping[str, float],
 ) -> list[float]:
     by_place = dict.fromkeys(places, 0.0)
     for (name, columns), n_bytes in row.matrices.items():
-        for knot, weight in hat_weights(knots[name], columns).items():
+        for knot, weight in stats.hat_weights(knots[name], columns).items():
             by_place[name, knot] += weight * n_bytes
     attention = [float(row.attention.get(a, 0)) for a in settings]
-    share = probe_memory_share(row.matrices, shares)
+    share = memory_share(row.matrices, shares)
     return [*by_place.values(), *attention, 1.0, float(row.products), -share]
 
 

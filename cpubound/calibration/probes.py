@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,11 +9,14 @@ from cpubound.calibration.plan import AttentionShape, Plan, ProbeShape, probe_la
 from cpubound.model.layout import build_model
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import compute_traffic
-from cpubound.model.values import ModelSpec, ModelTraffic
+from cpubound.model.values import ModelSpec, ModelTraffic, Tensor
 
 # Small enough that the output matrix weighs nothing beside the layers.
 PROBE_VOCABULARY = 512
 PROBE_CONTEXT = 8192
+
+# KV types of K and V, flash-attention, head size.
+AttentionKey = tuple[str, str, bool, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +117,7 @@ def _llama_spec(
     return replace(spec, tensors=_with_type(spec, type_name))
 
 
-def _with_type(spec: ModelSpec, type_name: str) -> tuple:  # type: ignore[type-arg]
+def _with_type(spec: ModelSpec, type_name: str) -> tuple[Tensor, ...]:
     """Give every matrix the same type: a probe is pure, unlike a file type."""
     quant = quant_type(type_name)
     return tuple(
@@ -123,12 +125,6 @@ def _with_type(spec: ModelSpec, type_name: str) -> tuple:  # type: ignore[type-a
     )
 
 
-def attention_key(cell: ProbeCell, head_dim: int) -> str:
+def attention_key(cell: ProbeCell, head_dim: int) -> AttentionKey:
     """Name one attention setting in the fit."""
-    flash = "on" if cell.flash_attn else "off"
-    return f"{cell.kv_type_k}:{cell.kv_type_v}:{flash}:{head_dim}"
-
-
-def head_dims(probes: Sequence[Probe]) -> dict[str, int]:
-    """Return each probe's head size by name."""
-    return {p.name: int(p.spec.hyper_parameters["attention.key_length"]) for p in probes}  # type: ignore[arg-type]
+    return cell.kv_type_k, cell.kv_type_v, cell.flash_attn, head_dim

@@ -1,7 +1,7 @@
 """How long one token takes: profile + traffic -> Prediction. Pure arithmetic.
 
-t(T, d) = Σ over weight types q  B_q / R_q(T)  +  KV bytes / attention rate(T)
-        + overhead per token(T) + overhead per matrix product(T)
+t(T, d) = Σ over matrices  bytes / R(type, row length, T)  −  what the last-level cache keeps
+        + KV bytes / attention rate(T) + overhead per token(T) + overhead per matrix product(T)
 
 Each part falls back from what was measured through llama.cpp (``engine``) to our own
 kernels (``kernel``) to bytes over read bandwidth (``ceiling``).
@@ -21,20 +21,20 @@ from cpubound.prediction.rates import (
     attention_rate,
     engine_cost,
     kernel_rate,
-    memory_share,
+    memory_shares_at,
     read_bandwidth,
     weight_rate,
 )
 from cpubound.prediction.values import Prediction, SecondsByPart
-from cpubound.profile import EngineCalibration, MachineProfile
+from cpubound.profile import EngineCalibration, MachineProfile, memory_share
 
 # Two-sided 90 % of a normal distribution.
 NORMAL_90 = 1.645
 # llama.cpp reached 1 / 2.9 (IQ4_XS) to 1 / 1.16 (F16) of bytes over bandwidth on models of
 # 1 B and more; a prediction with nothing but the bandwidth spans just that.
 CEILING_LOW_SHARE = 1 / 2.9
-# What a cell shares with no probe: shape effects that the form of the model leaves out.
-# Leave-one-model-out residual of the form on models of 1 B to 8 B (docs/accuracy.md).
+# What a cell shares with no probe: shape effects that the form of the model leaves out. A
+# judgement, not a measurement: docs/accuracy.md shows held-out errors of 1 B models beside it.
 FORM_RELATIVE_ERROR = 0.03
 # A part counts as memory-bound where its rate is at least this share of read bandwidth.
 MEMORY_BOUND_SHARE = 0.80
@@ -117,7 +117,7 @@ def _engine_parts(
                 for (name, columns), n_bytes in traffic.matrices.items()
             ]
         ),
-        _memory_share(engine, traffic, threads) * cost.cache_saved_s,
+        memory_share(traffic.matrices, memory_shares_at(engine, threads)) * cost.cache_saved_s,
     )
     attention = _sum_parts(
         [_attention_part(engine, traffic, read, threads, bandwidth) for read in traffic.attention]
@@ -129,15 +129,6 @@ def _engine_parts(
         )
     seconds = cost.seconds_per_token + cost.seconds_per_product * traffic.matrix_products
     return weights, attention, _Part(seconds=seconds, error=0.2 * seconds, memory_seconds=0)
-
-
-def _memory_share(engine: EngineCalibration, traffic: ModelTraffic, threads: int) -> float:
-    """Return the share of the weight bytes whose time memory sets."""
-    shares = {name: memory_share(engine, name, threads) for name, _ in traffic.matrices}
-    total = sum(traffic.matrices.values())
-    if not total:
-        return 0.0
-    return sum(n * shares[name] for (name, _), n in traffic.matrices.items()) / total
 
 
 def _less_cached(weights: _Part, saved_s: float) -> _Part:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from cpubound import stats
 from cpubound.model.quant import quant_type
@@ -15,6 +13,8 @@ from cpubound.profile import (
     EngineCost,
     EngineRate,
     MachineProfile,
+    long_row_seconds,
+    memory_shares,
 )
 
 # Types whose llama.cpp kernels share their inner loop; the first measured one stands in for
@@ -28,10 +28,11 @@ KERNEL_FAMILIES: tuple[tuple[str, ...], ...] = (
     ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_S", "IQ1_M"),
     ("TQ1_0", "TQ2_0"),
 )
-# How far a neighbour's time per weight was off on x86 and Arm: half the difference between
-# types of one row in published series.
+# How far a neighbour's time per weight may be off: a judgement, not a measurement, and too
+# little where one of the two is repacked (on one Zen 4 thread a Q4_1 weight takes twice a Q4_0's).
 NEIGHBOUR_RELATIVE_ERROR = 0.20
-# What our own kernels leave out (barriers, small operators, another kernel's quality).
+# What our own kernels leave out (barriers, small operators, another kernel's quality): a
+# judgement, not a measurement.
 KERNEL_RELATIVE_ERROR = 0.15
 
 
@@ -78,16 +79,13 @@ def weight_rate(
     return _rate_of_family(lambda name: _measured_rate(engine, name, columns, threads), type_name)
 
 
-def memory_share(engine: EngineCalibration, type_name: str, threads: int) -> float:
-    """Return how far memory sets a type's rate: over the fastest type's rate, squared.
-
-    As ``cpubound.calibration.fit`` takes it; 0 for a type that was not measured.
-    """
-    rates = {name: _long_row_rate(engine, name, threads) for name in {r.type for r in engine.rates}}
-    known = {name: rate for name, rate in rates.items() if rate is not None}
-    if type_name not in known:
-        return 0.0
-    return float((known[type_name] / max(known.values())) ** 2)
+def memory_shares_at(engine: EngineCalibration, threads: int) -> dict[str, float]:
+    """Return how far memory sets the rate of each measured type, as the fit takes it."""
+    if not engine.rates:
+        return {}
+    return memory_shares(
+        {name: _long_row_seconds(engine, name, threads) for name in {r.type for r in engine.rates}}
+    )
 
 
 def kernel_rate(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
@@ -171,24 +169,15 @@ def _measured_rate(
 
 def _rate_at(rows: Sequence[EngineRate], columns: int) -> float:
     """Interpolate seconds per byte in the logarithm of the row length, flat outside."""
-    ordered = sorted(rows, key=lambda row: row.columns)
-    if columns <= ordered[0].columns:
-        return ordered[0].bytes_per_s
-    if columns >= ordered[-1].columns:
-        return ordered[-1].bytes_per_s
-    low, high = next(
-        (low, high) for low, high in pairwise(ordered) if low.columns <= columns <= high.columns
-    )
-    share = math.log(columns / low.columns) / math.log(high.columns / low.columns)
-    return 1 / ((1 - share) / low.bytes_per_s + share / high.bytes_per_s)
+    rates = {row.columns: row.bytes_per_s for row in rows}
+    weights = stats.hat_weights(sorted(rates), columns)
+    return 1 / sum(weight / rates[knot] for knot, weight in weights.items())
 
 
-def _long_row_rate(engine: EngineCalibration, type_name: str, threads: int) -> float | None:
-    counts = {row.threads for row in engine.rates if row.type == type_name}
-    nearest = min(counts, key=lambda count: abs(count - threads))
-    rows = [r for r in engine.rates if r.type == type_name and r.threads == nearest]
-    longer = sorted(rows, key=lambda row: row.columns)[len(rows) // 2 :]
-    return 1 / stats.median([1 / row.bytes_per_s for row in longer])
+def _long_row_seconds(engine: EngineCalibration, type_name: str, threads: int) -> float:
+    mine = [row for row in engine.rates if row.type == type_name]
+    nearest = min({row.threads for row in mine}, key=lambda count: abs(count - threads))
+    return long_row_seconds({r.columns: 1 / r.bytes_per_s for r in mine if r.threads == nearest})
 
 
 def _measured_kernel(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
