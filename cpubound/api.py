@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cpubound.advise.tune import TOLERANCE, Advice
+from cpubound.advise.tune import Advice, fewest_threads
 from cpubound.errors import CpuboundError, MachineError, UsageError
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.prediction.values import Prediction
@@ -123,31 +123,20 @@ def predict(
     ----------
     threads : decode threads; by default those that ``tune`` would choose.
     """
-    from cpubound.prediction.decode import predict_decode
-
     profile = profile or load_profile()
-    spec = _spec(model)
+    traffic = inspect_model(model, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn)
     if threads is None:
-        threads = best_threads(profile, spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
-    traffic = inspect_model(spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn)
-    return predict_decode(profile, traffic, threads)
+        return fewest_threads(predict_at(profile, traffic, measured_threads(profile)))
+    return predict_at(profile, traffic, (threads,))[0]
 
 
-def best_threads(
-    profile: MachineProfile,
-    spec: ModelSpec,
-    *,
-    depth: int = 0,
-    kv_type: str = "f16",
-    flash_attn: bool = True,
-) -> int:
-    """Return the smallest thread count predicted within 3 % of the best."""
+def predict_at(
+    profile: MachineProfile, traffic: ModelTraffic, threads: Iterable[int]
+) -> tuple[Prediction, ...]:
+    """Predict one step's traffic at several thread counts, in their order."""
     from cpubound.prediction.decode import predict_decode
 
-    traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
-    rates = {t: predict_decode(profile, traffic, t).tokens_per_s for t in measured_threads(profile)}
-    best = max(rates.values())
-    return min(t for t, rate in rates.items() if rate >= best * (1 - TOLERANCE))
+    return tuple(predict_decode(profile, traffic, count) for count in threads)
 
 
 def survey(
@@ -164,8 +153,6 @@ def survey(
     A model whose weights alone exceed the memory is passed over without more work, as is one
     whose bytes cannot be worked out.
     """
-    from cpubound.prediction.decode import predict_decode
-
     profile = profile or load_profile()
     memory = profile.machine.usable_memory_bytes
     found = []
@@ -178,9 +165,7 @@ def survey(
             )
         except CpuboundError:
             continue
-        predictions = [predict_decode(profile, traffic, t) for t in measured_threads(profile)]
-        best = max(p.tokens_per_s for p in predictions)
-        chosen = next(p for p in predictions if p.tokens_per_s >= best * (1 - TOLERANCE))
+        chosen = fewest_threads(predict_at(profile, traffic, measured_threads(profile)))
         if chosen.fits_in_memory is not False:
             found.append(chosen)
     return tuple(sorted(found, key=lambda p: -p.tokens_per_s))
@@ -210,16 +195,14 @@ def tune(
     profile = profile or load_profile()
     spec = _spec(model)
     path = model_path or (spec.shards[0] if spec.shards else f"{spec.name}.gguf")
+
+    @cache
+    def traffic(flash_attn: bool) -> ModelTraffic:
+        return inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+
     return choose(
         profile.machine,
-        lambda threads, flash: predict(
-            spec,
-            threads=threads,
-            depth=depth,
-            kv_type=kv_type,
-            flash_attn=flash,
-            profile=profile,
-        ),
+        lambda threads, flash: predict_at(profile, traffic(flash), (threads,))[0],
         measured_threads(profile),
         model_path=path,
         cpus_for=lambda threads: placement(profile.machine, threads),

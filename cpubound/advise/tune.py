@@ -79,12 +79,7 @@ def tune(
     predictions = {(t, flash): predict_at(t, flash) for t in counts for flash in flash_options}
     best = max(predictions.values(), key=lambda p: p.tokens_per_s)
     flash = best.flash_attn
-    candidates = [
-        p
-        for (_, f), p in predictions.items()
-        if f == flash and p.tokens_per_s >= best.tokens_per_s * (1 - TOLERANCE)
-    ]
-    chosen = min(candidates, key=lambda p: p.threads)
+    chosen = fewest_threads([p for (_, f), p in predictions.items() if f == flash])
     defaults = _defaults(machine, predict_at)
     cpus = cpus_for(chosen.threads)
     batch_threads = max(counts)
@@ -107,6 +102,15 @@ def tune(
         recommendation=recommendation,
         table=tuple(_choice(p) for p in predictions.values()),
         defaults=defaults,
+    )
+
+
+def fewest_threads(predictions: Sequence[Prediction]) -> Prediction:
+    """Return the prediction with the fewest threads within 3 % of the fastest."""
+    best = max(p.tokens_per_s for p in predictions)
+    return min(
+        (p for p in predictions if p.tokens_per_s >= best * (1 - TOLERANCE)),
+        key=lambda p: p.threads,
     )
 
 

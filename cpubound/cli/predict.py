@@ -16,7 +16,7 @@ from cpubound.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from cpubound.model.values import ModelSpec
+    from cpubound.model.values import ModelSpec, ModelTraffic
 
 
 @click.command(name="predict")
@@ -59,6 +59,7 @@ def command(
     folder, a Hugging Face config.json, or ollama:NAME.
     """
     from cpubound import api
+    from cpubound.advise.tune import fewest_threads
     from cpubound.cli.output import print_result
     from cpubound.errors import UsageError
     from cpubound.model.resolve import resolve_models
@@ -90,22 +91,19 @@ def command(
         return
     specs = resolve_models(model, quant)
     flash = flash_attn != "off"
-    counts = threads or (
-        api.best_threads(profile, specs[0], depth=max(depth), kv_type=kv_type, flash_attn=flash),
-    )
+
+    def traffic(spec: ModelSpec, tokens: int) -> ModelTraffic:
+        return api.inspect_model(spec, depth=tokens, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash)
+
+    if threads is None:
+        deepest = traffic(specs[0], max(depth))
+        candidates = api.predict_at(profile, deepest, api.measured_threads(profile))
+        threads = (fewest_threads(candidates).threads,)
     predictions = [
-        api.predict(
-            spec,
-            threads=t,
-            depth=d,
-            n_ctx=n_ctx,
-            kv_type=kv_type,
-            flash_attn=flash,
-            profile=profile,
-        )
+        p
         for spec in specs
-        for d in depth
-        for t in counts
+        for tokens in depth
+        for p in api.predict_at(profile, traffic(spec, tokens), threads)
     ]
     notes = report.prediction_notes(predictions, validation_name(model, specs))
     if len(predictions) == 1:
