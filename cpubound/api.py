@@ -187,7 +187,12 @@ def tune(
     profile: MachineProfile | None = None,
     model_path: str | None = None,
 ) -> Advice:
-    """Choose threads, CPUs and flash-attention for a model at a depth."""
+    """Choose threads, CPUs and flash-attention for a model at a depth.
+
+    Raises
+    ------
+    MachineError : the model does not fit into memory.
+    """
     from cpubound.advise.tune import tune as choose
     from cpubound.calibration.threads import placement
     from cpubound.prediction.rates import read_bandwidth
@@ -200,6 +205,7 @@ def tune(
     def traffic(flash_attn: bool) -> ModelTraffic:
         return inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
 
+    refuse_too_big(profile, traffic(True))
     return choose(
         profile.machine,
         lambda threads, flash: predict_at(profile, traffic(flash), (threads,))[0],

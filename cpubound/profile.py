@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -25,6 +26,15 @@ SCHEMA_VERSION = 1
 SCHEMA = f"{SCHEMA_NAME}/{SCHEMA_VERSION}"
 # A profile of a 1,024-CPU machine with every sample is under 2 MiB.
 MAX_FILE_BYTES = 64 * 2**20
+
+
+# What a file may hold: msgspec refuses the rest while reading, so no arithmetic meets it.
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Rate = Annotated[float, msgspec.Meta(ge=1.0, le=1e15)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
+# Errors and spreads are relative; beyond a factor of ten they say no more than "unknown".
+MAX_RELATIVE = 10.0
+Relative = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_RELATIVE)]
 
 
 class SaturationPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +52,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     second half against their first.
     """
 
-    spread: float
+    spread: Relative
     verdict: str  # "quiet", "noisy" or "very noisy"
     drift: float = 0.0
     seconds: float = 0.0
@@ -57,10 +67,10 @@ class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     type: str
-    threads: int
-    columns: int
-    bytes_per_s: float
-    relative_error: float  # standard error of the rate, relative
+    threads: Count
+    columns: Count
+    bytes_per_s: Rate
+    relative_error: Relative  # standard error of the rate, relative
 
 
 class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,11 +80,13 @@ class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
     seconds of a token that memory alone sets.
     """
 
-    threads: int
-    seconds_per_token: float
-    seconds_per_product: float
-    cache_saved_s: float = 0.0
-    fast_time_ratio: float = 1.0  # fast quartile of the tokens' times over their median
+    threads: Count
+    seconds_per_token: Seconds
+    seconds_per_product: Seconds
+    cache_saved_s: Seconds = 0.0
+    fast_time_ratio: Annotated[float, msgspec.Meta(ge=0.01, le=1.0)] = (
+        1.0  # fast quartile of the tokens' times over their median
+    )
 
 
 class AttentionRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,10 +95,10 @@ class AttentionRate(msgspec.Struct, frozen=True, kw_only=True):
     kv_type_k: str
     kv_type_v: str
     flash_attn: bool
-    head_dim: int
-    threads: int
-    bytes_per_s: float
-    relative_error: float
+    head_dim: Count
+    threads: Count
+    bytes_per_s: Rate
+    relative_error: Relative
 
 
 class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +128,7 @@ class EngineCalibration(msgspec.Struct, frozen=True, kw_only=True):
     rates: tuple[EngineRate, ...] = ()
     costs: tuple[EngineCost, ...] = ()
     attention: tuple[AttentionRate, ...] = ()
-    residual: float = 0.0  # median |relative residual| of the fit over its own probes
+    residual: Relative = 0.0  # median |relative residual| of the fit over its own probes
     noise: float = 0.0  # median relative distance of two halves of one cell's samples
     probes: tuple[ProbeRun, ...] = ()
 
@@ -181,7 +193,7 @@ def judge_noise(relative_samples: tuple[float, ...], seconds: float) -> Noise:
     Under 5 % is what a dedicated machine shows; over 20 % the median of a short run says
     little about the next one.
     """
-    spread = stats.relative_spread(relative_samples)
+    spread = min(stats.relative_spread(relative_samples), MAX_RELATIVE)
     verdict = "quiet" if spread < 0.05 else "noisy" if spread < 0.20 else "very noisy"
     return Noise(
         spread=spread,
@@ -272,7 +284,10 @@ def load_profile(path: str | Path | None = None) -> MachineProfile:
     """
     chosen = Path(path) if path is not None else default_profile_path()
     try:
-        if chosen.stat().st_size > MAX_FILE_BYTES:
+        status = chosen.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ProfileError(f"{chosen} is no cpubound profile (not a file): give a saved one")
+        if status.st_size > MAX_FILE_BYTES:
             raise ProfileError(f"{chosen} is no cpubound profile (too large): calibrate again")
         data = chosen.read_bytes()
     except FileNotFoundError:
@@ -318,11 +333,6 @@ def _check_values(profile: MachineProfile, source: str, remedy: str) -> None:
             raise ProfileError(f"{source} is damaged (an empty measurement): {remedy}")
         if not all(0 < sample < 1e6 for sample in row.samples_s):
             raise ProfileError(f"{source} is damaged (impossible sample times): {remedy}")
-    if profile.engine is not None:
-        rates = [rate.bytes_per_s for rate in profile.engine.rates]
-        rates += [rate.bytes_per_s for rate in profile.engine.attention]
-        if not all(0 < rate < 1e15 for rate in rates):
-            raise ProfileError(f"{source} is damaged (an impossible engine rate): {remedy}")
 
 
 def _keep_older(path: Path) -> None:

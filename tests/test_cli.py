@@ -246,6 +246,92 @@ def test_calibrate_finds_an_unwritable_place_before_it_measures(
     assert measured == []
 
 
+def test_a_name_no_file_can_have_is_one_line(run: Run) -> None:
+    name = "a" * 300
+    for arguments in (
+        ("predict", name),
+        ("tune", name),
+        ("predict", "llama-3.2-1b", "--json", name),
+    ):
+        code, _, err = run(*arguments)
+        assert code in (2, 3)
+        assert_one_line_error(err)
+
+
+def test_a_newline_in_a_name_does_not_break_the_line(run: Run) -> None:
+    _, _, err = run("predict", "no\nsuch")
+    assert_one_line_error(err)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="named pipes of POSIX")
+def test_pipes_and_devices_are_no_profiles_and_no_places_for_results(
+    run: Run, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (str(pipe), "/dev/zero"):
+        code, _, err = run("predict", "llama-3.2-1b", "--profile", path)
+        assert code == 3
+        assert_one_line_error(err)
+    for arguments in (
+        ("predict", "llama-3.2-1b:Q4_0", "--force", "--json", str(pipe)),
+        ("synth", "smollm2-135m:F16", "--force", "-o", str(pipe)),
+    ):
+        code, _, err = run(*arguments)
+        assert code == 2
+        assert_one_line_error(err)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full of Linux")
+def test_output_that_has_no_room_or_no_place_is_one_line(home: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            cpubound("predict", "llama-3.2-1b"), stdout=full, stderr=subprocess.PIPE, text=True,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 4
+    assert_one_line_error(done.stderr)
+    closed = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m cpubound predict llama-3.2-1b >&-"],
+        stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    assert closed.returncode == 4
+    assert_one_line_error(closed.stderr)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "--fits", "--quant", "Q4_0"),
+        ("predict", "--fits", "--threads", "1"),
+        ("predict", "--fits", "--target", "nan"),
+        ("predict", "llama-3.2-1b", "--target", "5"),
+        ("predict", "llama-3.2-1b:Q4_0", "--quant", "Q8_0"),
+        ("validate", "llama-3.2-1b:Q4_0", "--seconds", "nan"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    run: Run, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert out == ""
+    assert_one_line_error(err)
+
+
+def test_tune_needs_no_flash_attention_switch_for_a_quantised_cache(run: Run) -> None:
+    code, out, _ = run("tune", "llama-3.2-1b:Q4_0", "--kv-type", "q8_0")
+    assert code == 0
+    assert "flash-attention on" in out
+
+
+def test_tune_refuses_a_model_that_does_not_fit(run: Run) -> None:
+    code, _, err = run("tune", "llama-3.3-70b:Q8_0")
+    assert code == 4
+    assert_one_line_error(err)
+
+
 def test_debug_shows_the_traceback(home: Path) -> None:
     from cpubound.errors import CpuboundError
 

@@ -105,6 +105,38 @@ def test_a_damaged_measurement_is_refused(tmp_path: Path, field: str, value: obj
         load_profile(path)
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("engine", "rates", 0, "columns"), 0),
+        (("engine", "rates", 0, "columns"), -1),
+        (("engine", "rates", 0, "bytes_per_s"), 1e-300),
+        (("engine", "rates", 0, "threads"), 0),
+        (("engine", "rates", 0, "relative_error"), 1e308),
+        (("engine", "costs", 0, "seconds_per_token"), -1.0),
+        (("engine", "costs", 0, "fast_time_ratio"), 0.0),
+        (("engine", "attention", 0, "bytes_per_s"), 0.0),
+        (("noise", "spread"), 1e30),
+        (("machine", "allowed_cpus", 0), -1),
+        (("machine", "physical_cores"), -1),
+        (("machine", "effective_cpus"), 0),
+    ],
+)
+def test_an_impossible_value_is_refused_where_the_file_is_read(
+    tmp_path: Path, path: tuple[str | int, ...], value: float
+) -> None:
+    engine = build_engine({"Q4_0": {1: 9e9}}, attention={("f16", "f16", True): 5e9})
+    document = json.loads(msgspec.json.encode(profile_document(build_profile({1: 2e10}, engine))))
+    inner = document
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    file = tmp_path / "p.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(ProfileError, match="damaged"):
+        load_profile(file)
+
+
 def test_an_existing_file_is_not_replaced_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     save_profile(build_profile({1: 20 * GB}), path)

@@ -61,3 +61,9 @@ def test_what_the_defaults_cost_is_predicted_too() -> None:
     assert python.flash_attn is False
     assert python.tokens_per_s == pytest.approx(20)
     assert advice.defaults["llama.cpp"].threads == 4
+
+
+def test_the_reason_says_when_more_threads_are_slower() -> None:
+    recommendation = advise({1: 40, 2: 6}).recommendation
+    assert recommendation.threads == 1
+    assert "2 would give 85 % less" in recommendation.reasons[0]

@@ -80,7 +80,7 @@ def tune(
     best = max(predictions.values(), key=lambda p: p.tokens_per_s)
     flash = best.flash_attn
     chosen = fewest_threads([p for (_, f), p in predictions.items() if f == flash])
-    defaults = _defaults(machine, predict_at)
+    defaults = _defaults(machine, predict_at, flash_options)
     cpus = cpus_for(chosen.threads)
     batch_threads = max(counts)
     recommendation = Recommendation(
@@ -138,13 +138,19 @@ def commands(
     }
 
 
-def _defaults(machine: Machine, predict_at: PredictAt) -> dict[str, Choice]:
-    """Predict what each program does when nothing is set."""
+def _defaults(
+    machine: Machine, predict_at: PredictAt, flash_options: Sequence[bool]
+) -> dict[str, Choice]:
+    """Predict what each program does when nothing else is set, where it can do that."""
     threads = {
         "llama.cpp": (machine.physical_cores or len(machine.online_cpus), True),
         "llama-cpp-python": (max(len(machine.online_cpus) // 2, 1), False),
     }
-    return {name: _choice(predict_at(count, flash)) for name, (count, flash) in threads.items()}
+    return {
+        name: _choice(predict_at(count, flash))
+        for name, (count, flash) in threads.items()
+        if flash in flash_options
+    }
 
 
 def _choice(p: Prediction) -> Choice:
@@ -204,6 +210,17 @@ def _thread_reason(
             f"every thread up to the {machine.effective_cpus} effective CPUs helps: "
             f"{next_best.threads} would give {loss:.0f} % less"
         )
+    more = max(
+        (
+            p
+            for (t, flash), p in predictions.items()
+            if flash == chosen.flash_attn and t > chosen.threads
+        ),
+        key=lambda p: p.tokens_per_s,
+    )
+    loss = (1 - more.tokens_per_s / chosen.tokens_per_s) * 100
+    if loss >= 0.5:
+        return f"more threads are slower: {more.threads} would give {loss:.0f} % less"
     return (
         f"more threads gain less than {TOLERANCE * 100:.0f} %: "
         "fewer leave power and room for other programs"

@@ -26,6 +26,7 @@ from cpubound.engine.values import RunSettings
 from cpubound.errors import EngineCrashed
 from cpubound.model.values import ModelSpec
 from cpubound.profile import (
+    MAX_RELATIVE,
     AttentionRate,
     EngineCalibration,
     EngineCost,
@@ -233,7 +234,7 @@ def _calibration(
         rates=tuple(rates),
         costs=tuple(costs),
         attention=tuple(attention),
-        residual=stats.median([abs(r) for r in residuals]) if residuals else 0.0,
+        residual=min(stats.median([abs(r) for r in residuals]), MAX_RELATIVE) if residuals else 0.0,
         noise=_noise_floor(cells),
         probes=tuple(runs),
     )
@@ -256,7 +257,7 @@ def _rates(fit: Fit, threads: int) -> list[EngineRate]:
             threads=threads,
             columns=columns,
             bytes_per_s=1 / seconds,
-            relative_error=fit.relative_error[name, columns],
+            relative_error=min(fit.relative_error[name, columns], MAX_RELATIVE),
         )
         for (name, columns), seconds in fit.seconds_per_byte.items()
         if seconds > 0
@@ -277,7 +278,7 @@ def _attention_rates(fit: Fit, threads: int) -> list[AttentionRate]:
                 head_dim=head_dim,
                 threads=threads,
                 bytes_per_s=1 / seconds,
-                relative_error=fit.relative_error[key],
+                relative_error=min(fit.relative_error[key], MAX_RELATIVE),
             )
         )
     return found

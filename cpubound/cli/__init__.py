@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ COMMANDS = {
     "synth": "Write a synthetic GGUF of a known shape.",
 }
 INTERRUPTED = 130
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class LazyGroup(click.Group):
@@ -62,22 +64,43 @@ def main(argv: Sequence[str]) -> int:
     # Taken out here, so that it works before and behind the command's name.
     debug = "--debug" in argv
     arguments = [argument for argument in argv if argument != "--debug"]
+    if sys.stdout is None:
+        return _fail("standard output is closed: give the result a place to go", 4)
     try:
         result = group.main(arguments, prog_name="cpubound", standalone_mode=False)
         sys.stdout.flush()
     except CpuboundError as error:
         if debug:
             raise
-        click.echo(f"cpubound: error: {error}", err=True)
-        return error.exit_code
+        return _fail(str(error), error.exit_code)
     except click.UsageError as error:
-        click.echo(f"cpubound: error: {error.format_message()}", err=True)
-        return error.exit_code
+        return _fail(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         click.echo("cpubound: interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader went away (`| head`): what is left to flush has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_stdout()
         return 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
+    except OSError as error:
+        if debug:
+            raise
+        if error.filename is None:
+            _forget_stdout()
+        return _fail(_describe(error), 4 if error.errno in _NO_ROOM else 3)
     return result if isinstance(result, int) else 0
+
+
+def _fail(text: str, code: int) -> int:
+    """Say what is wrong in one line, whatever a name in it holds."""
+    click.echo(f"cpubound: error: {' '.join(text.splitlines())}", err=True)
+    return code
+
+
+def _describe(error: OSError) -> str:
+    where = "standard output" if error.filename is None else str(error.filename)
+    return f"{error.strerror or error} ({where}): give another file or place"
+
+
+def _forget_stdout() -> None:
+    """Let what is left to flush go nowhere: its reader went away (`| head`) or has no room."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

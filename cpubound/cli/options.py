@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,6 +38,18 @@ class IntegerList(click.ParamType):  # type: ignore[type-arg]
                 self.fail(f"{number} is outside {self.low} … {self.high}", param, ctx)
             numbers.append(number)
         return tuple(dict.fromkeys(numbers))
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; not a number is outside of all of them."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
 
 
 def profile_option(function: Function) -> Function:

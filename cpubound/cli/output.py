@@ -50,6 +50,8 @@ def print_result(
 
 def check_new_file(path: Path, *, force: bool) -> None:
     """Raise before any work if a file is in the way."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a regular file: name another, or - to print")
     if path.exists() and not force:
         raise UsageError(f"{path} exists: give --force to replace it")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cpubound.cli.options import (
+    FiniteRange,
     attention_options,
     depth_option,
     output_options,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--local", is_flag=True, help="Predict every model file found on this machine.")
 @click.option("--fits", is_flag=True, help="List the catalogue's models that fit this machine.")
 @click.option(
-    "--target", type=click.FloatRange(0), help="With --local or --fits: at least this many tok/s."
+    "--target", type=FiniteRange(0), help="With --local or --fits: at least this many tok/s."
 )
 @click.option(
     "--quant",
@@ -69,12 +70,19 @@ def command(
     profile = load_profile(profile_path)
     if [model is not None, local, fits].count(True) != 1:
         raise UsageError("give one of MODEL, --local and --fits (cpubound predict --help)")
+    if model is not None and target is not None:
+        raise UsageError("--target goes with --local or --fits: leave it out")
     if model is None:
+        if quant is not None or threads is not None or len(depth) > 1:
+            raise UsageError(
+                "--local and --fits choose types and threads and take one depth: "
+                "leave --quant and --threads out"
+            )
         from cpubound.cli.survey import catalogue_specs, local_specs, print_survey
 
         found = api.survey(
             local_specs() if local else catalogue_specs(),
-            depth=max(depth),
+            depth=depth[0],
             n_ctx=n_ctx,
             kv_type=kv_type,
             flash_attn=flash_attn != "off",

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 # What people choose among; every type of every model would be a table of a thousand rows.
 FITS_FILE_TYPES = ("Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_XS", "Q3_K_M")
 
+NOTHING = (
+    "None. --local looks in the stores of Ollama, Hugging Face, LM Studio and llama.cpp; "
+    "--fits in the catalogue."
+)
+
 
 def local_specs() -> Iterator[ModelSpec]:
     """Read the header of every model file that the usual programs keep here."""
@@ -56,7 +61,7 @@ def print_survey(
 ) -> None:
     """Print the table of many models."""
     from cpubound.cli.output import print_result
-    from cpubound.report.predictions import prediction_document, prediction_rows
+    from cpubound.report.predictions import basis_note, prediction_document, prediction_rows
     from cpubound.report.survey import survey_table
 
     machine = profile.machine.cpu_model or profile.machine.architecture
@@ -66,6 +71,7 @@ def print_survey(
         style=style,
         json_path=json_path,
         force=force,
+        after=basis_note(predictions) or NOTHING,
         before=f"{title} on {machine}, fastest first; tok/s [90 % interval]",
         csv_table=prediction_rows(predictions),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cpubound.cli.options import (
+    FiniteRange,
     attention_options,
     depth_option,
     output_options,
@@ -27,7 +28,7 @@ DEFAULT_FILE_TYPES = "Q4_0,Q4_K_M,Q8_0"
 @attention_options
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 86400),
+    type=FiniteRange(1, 86400),
     default=60.0,
     show_default=True,
     help="How long to observe; each cell is run at least three times.",

@@ -19,7 +19,7 @@ from typing import BinaryIO, Protocol
 
 from cpubound.engine.gguf_writer import header_bytes, tensor_offsets
 from cpubound.engine.inprocess import LlamaCppRunner, open_runner
-from cpubound.errors import MachineError, ModelFileError
+from cpubound.errors import MachineError, ModelFileError, UsageError
 from cpubound.model.values import HyperParameter, ModelSpec, QuantType, Tensor
 from cpubound.units import format_decimal_bytes
 
@@ -59,11 +59,14 @@ def write_model(
     ------
     MachineError : not enough disk space, or the file cannot be written.
     EngineUnavailable : a tensor is quantised and there is no llama-cpp-python.
+    UsageError : the place is taken by what is not a file.
     ModelFileError : the model has no tensors or no vocabulary size.
     """
     target = Path(path)
     if not spec.tensors or not spec.vocabulary_size:
         raise ModelFileError(f"nothing to write ({spec.name}): the model names no tensors")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"cannot write the model ({target}): not a regular file; name a new one")
     header = header_bytes(_metadata(spec), spec.tensors)
     total = len(header) + tensor_offsets(spec.tensors)[1]
     _check_space(target, total)

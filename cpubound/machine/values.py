@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
+
+# What a saved machine may hold; checked where a file is read.
+Cpu = Annotated[int, msgspec.Meta(ge=0, le=2**20)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
 class CoreKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,19 +77,19 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cpu_model: str | None
     architecture: str  # as uname -m says: "x86_64", "aarch64", …
     operating_system: str
-    logical_cpus: tuple[int, ...]
-    online_cpus: tuple[int, ...]
-    allowed_cpus: tuple[int, ...]
-    physical_cores: int | None
-    packages: int | None
-    threads_per_core: int | None
-    core_cpus: tuple[tuple[int, ...], ...] = ()  # SMT siblings of each core
+    logical_cpus: tuple[Cpu, ...]
+    online_cpus: tuple[Cpu, ...]
+    allowed_cpus: tuple[Cpu, ...]
+    physical_cores: Count | None
+    packages: Count | None
+    threads_per_core: Count | None
+    core_cpus: tuple[tuple[Cpu, ...], ...] = ()  # SMT siblings of each core
     package_cpus: tuple[tuple[int, ...], ...] = ()
     core_kinds: tuple[CoreKind, ...] = ()
     numa_nodes: tuple[NumaNode, ...] = ()
     caches: tuple[Cache, ...] = ()
     quota_cpus: float | None
-    effective_cpus: int
+    effective_cpus: Count
     memory_bytes: int | None
     memory_limit_bytes: int | None
     memory_available_bytes: int | None = None

@@ -69,7 +69,7 @@ def resolve_models(text: str, file_types: str | None = None) -> tuple[ModelSpec,
         names: Sequence[str | None] = parse_file_types(file_types)
     else:
         names = [given] if given else (file_types_for(text) or [None])
-    return tuple(resolve_model(base, name) for name in names)
+    return tuple(resolve_model(text, name) for name in names)
 
 
 def file_types_for(text: str) -> tuple[str, ...]:

@@ -113,6 +113,11 @@ def prediction_notes(predictions: Sequence[Prediction], validate_model: str) -> 
     return "\n".join(lines)
 
 
+def basis_note(predictions: Sequence[Prediction]) -> str:
+    """Say what the numbers rest on, without naming which of many models."""
+    return "\n".join(f"Basis: {_BASIS[b]}." for b in dict.fromkeys(p.basis for p in predictions))
+
+
 def _basis_lines(predictions: Sequence[Prediction]) -> list[str]:
     """Say once what the numbers rest on, or for which file types where it differs."""
     labels: dict[str, dict[str, None]] = {}
