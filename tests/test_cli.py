@@ -392,11 +392,20 @@ def test_an_interrupt_at_any_moment_exits_with_130_and_leaves_the_older_profile(
     home: Path, after_s: float
 ) -> None:
     before = (home / "profile.json").read_bytes()
+    # "ready" comes from Python itself: before it, an interrupt meets the interpreter, not us.
+    start = (
+        "import sys; from cpubound.__main__ import run; "
+        "sys.argv[1:] = ['calibrate', '--no-engine']; print('ready', flush=True); run()"
+    )
     with subprocess.Popen(
-        cpubound("calibrate", "--no-engine"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", start],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "CPUBOUND_HOME": str(home)},
-    ) as process:  # fmt: skip
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
         time.sleep(after_s)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
