@@ -28,7 +28,7 @@ bench: .venv-test/stamp
 	.venv-test/bin/python -m pytest bench
 
 # The stamp's prerequisites are what decides the environment: dependencies and native code.
-NATIVE = setup.py $(wildcard csrc/*.c csrc/*.h) cpubound/_kernels.pyx cpubound/model/_skip.pyx
+NATIVE = setup.py $(wildcard csrc/*.c csrc/*.h) cpubound/_kernels.pyx cpubound/model/gguf/_skip.pyx
 
 .venv-demo/stamp: pyproject.toml Makefile $(NATIVE)
 	$(PYTHON) -m venv .venv-demo
@@ -57,4 +57,4 @@ demo/$(MODEL_NAME):
 	rm -r demo/package
 
 clean:
-	rm -rf .venv-demo .venv-test demo build *.egg-info cpubound/*.so cpubound/model/*.so
+	rm -rf .venv-demo .venv-test demo build *.egg-info cpubound/*.so cpubound/model/gguf/*.so

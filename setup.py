@@ -51,7 +51,7 @@ setup(
                 depends=HEADERS,
             ),
             # Steps over vocabularies in file headers; a Python twin does the same.
-            Extension("cpubound.model._skip", ["cpubound/model/_skip.pyx"]),
+            Extension("cpubound.model.gguf._skip", ["cpubound/model/gguf/_skip.pyx"]),
         ],
         build_dir="build/cython",
         compiler_directives={

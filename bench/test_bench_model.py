@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cpubound.model import gguf_header
+from cpubound.model.gguf import header as gguf_header
 from cpubound.model.gguf import read_gguf
-from cpubound.model.strings import skip_strings, skip_strings_in_python
+from cpubound.model.gguf.strings import skip_strings, skip_strings_in_python
 from cpubound.model.traffic import compute_traffic
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -27,10 +27,10 @@ from gguf_bytes import (
 )
 
 from cpubound.errors import ModelFileError
-from cpubound.model import gguf_header
+from cpubound.model.gguf import header as gguf_header
 from cpubound.model.gguf import read_gguf, shard_names
-from cpubound.model.gguf_source import FileSource
-from cpubound.model.strings import skip_strings, skip_strings_in_python
+from cpubound.model.gguf.source import FileSource
+from cpubound.model.gguf.strings import skip_strings, skip_strings_in_python
 
 LLAMA = pair("general.architecture", STRING, "llama")
 

@@ -29,9 +29,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cpubound.errors import CpuboundError
-from cpubound.model import gguf_header
+from cpubound.model.gguf import header as gguf_header
 from cpubound.model.gguf import read_gguf
-from cpubound.model.strings import skip_strings, skip_strings_in_python
+from cpubound.model.gguf.strings import skip_strings, skip_strings_in_python
 from cpubound.model.traffic import compute_traffic
 
 LONG_RUN = "CPUBOUND_FUZZ_EXAMPLES" in os.environ

@@ -13,7 +13,7 @@ from cpubound.errors import CpuboundError, InputError
 from cpubound.model.catalog import catalog_entry, catalog_names
 from cpubound.model.data import read_toml
 from cpubound.model.hf import shape_from_config
-from cpubound.model.hf_families import FAMILIES
+from cpubound.model.hf.families import FAMILIES
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

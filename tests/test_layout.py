@@ -11,7 +11,7 @@ import pytest
 from cpubound.errors import CpuboundError, UsageError
 from cpubound.model.catalog import catalog_entry, catalog_names
 from cpubound.model.gguf import read_gguf
-from cpubound.model.hf_families import FAMILIES
+from cpubound.model.hf.families import FAMILIES
 from cpubound.model.layout import architectures, build_model, layout_of, tensor_shapes
 
 ARCHIVE = Path(__file__).parents[2] / "shared" / "models" / "tiny-architectures.tar.xz"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cpubound.model.local import local_models
+from cpubound.model.stores import local_models
 
 VARIABLES = (*("OLLAMA_MODELS", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE"),)
 

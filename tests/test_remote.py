@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from cpubound.errors import ModelFileError, UsageError
-from cpubound.model import remote
-from cpubound.model.gguf import read_gguf
+from cpubound.model.gguf import read_gguf, remote
 from cpubound.model.resolve import resolve_model
 
 TOKENS = 200_000

@@ -12,8 +12,8 @@ import pytest
 from cpubound.errors import UsageError
 from cpubound.model.catalog import catalog_entry
 from cpubound.model.ftype import file_type
+from cpubound.model.ftype.tensor_types import NamedShape, tensor_types
 from cpubound.model.layout import ModelShape, tensor_shapes
-from cpubound.model.tensor_types import NamedShape, tensor_types
 
 SNAPSHOTS = Path(__file__).parents[2] / "shared" / "cases" / "ftype"
 # Snapshot -> the catalogue's name; the file of Qwen3 0.6B repeats its tied output.

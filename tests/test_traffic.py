@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 from cpubound.errors import CpuboundError, ModelFileError, UsageError
 from cpubound.model.gguf import read_gguf
 from cpubound.model.label import bits_per_weight, quant_label
-from cpubound.model.layers import read_layers
-from cpubound.model.proven import PROVEN_ARCHITECTURES
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import compute_traffic
+from cpubound.model.traffic.layers import read_layers
+from cpubound.model.traffic.proven import PROVEN_ARCHITECTURES
 from cpubound.model.values import ModelSpec, ModelTraffic, Tensor
 
 WEIGHTS_WITHIN = 0.003

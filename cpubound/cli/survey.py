@@ -25,7 +25,7 @@ def local_specs() -> Iterator[ModelSpec]:
     """Read the header of every model file that the usual programs keep here."""
     from cpubound.errors import CpuboundError
     from cpubound.model.gguf import read_gguf
-    from cpubound.model.local import local_models
+    from cpubound.model.stores import local_models
 
     for model in local_models():
         try:

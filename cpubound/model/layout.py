@@ -14,7 +14,7 @@ from functools import cache
 from cpubound.errors import UsageError
 from cpubound.model.data import read_toml
 from cpubound.model.ftype import file_type
-from cpubound.model.tensor_types import NamedShape, tensor_types
+from cpubound.model.ftype.tensor_types import NamedShape, tensor_types
 from cpubound.model.values import HyperParameter, ModelSpec, Tensor
 
 EXPECTED_DIFFERENCE = 0.005  # of parameter counts

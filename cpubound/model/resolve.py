@@ -141,7 +141,7 @@ def _read(base: str) -> ModelSpec:
         name = base.removeprefix(_OLLAMA)
         return replace(read_gguf(ollama_blob(name)), name=name)
     if base.startswith(_REMOTE):
-        from cpubound.model.remote import read_remote_gguf
+        from cpubound.model.gguf.remote import read_remote_gguf
 
         return read_remote_gguf(base)
     path = Path(base)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cpubound.engine.values import GraphCount
-from cpubound.model.layers import split_block
-from cpubound.model.roles import role_of
+from cpubound.model.traffic.layers import split_block
+from cpubound.model.traffic.roles import role_of
 from cpubound.model.values import ModelTraffic
 from cpubound.report.tables import Table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from cpubound.model import architectures
+from cpubound.model.traffic import architectures
 from cpubound.model.values import Tensor
 
 # A model has some dozens of stems, each in every block: their answers are kept.

@@ -13,7 +13,7 @@ from http.client import HTTPException, HTTPResponse
 from types import TracebackType
 
 from cpubound.errors import ModelFileError, UsageError
-from cpubound.model.gguf import read_gguf_from
+from cpubound.model.gguf.reader import read_gguf_from
 from cpubound.model.values import ModelSpec
 
 HUGGING_FACE = "https://huggingface.co"

@@ -1,4 +1,4 @@
-"""Step over the strings of a GGUF array: the fast twin of ``cpubound.model.strings``."""
+"""Step over the strings of a GGUF array: the fast twin of ``cpubound.model.gguf.strings``."""
 
 from libc.stdint cimport int64_t, uint64_t
 

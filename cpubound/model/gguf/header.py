@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from struct import Struct
 
 from cpubound.errors import ModelFileError
-from cpubound.model.gguf_source import Source
+from cpubound.model.gguf.source import Source
+from cpubound.model.gguf.strings import skip_strings
 from cpubound.model.quant import is_known_type_id, quant_type, unknown_quant_type
-from cpubound.model.strings import skip_strings
 from cpubound.model.values import QuantType, Tensor
 
 MAGIC = b"GGUF"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from cpubound.errors import ModelFileError, UsageError
-from cpubound.model import architectures
-from cpubound.model.cache import (
+from cpubound.model.label import quant_label
+from cpubound.model.quant import quant_type
+from cpubound.model.traffic import architectures
+from cpubound.model.traffic.cache import (
     CacheSetting,
     attention_reads,
     kv_allocated_bytes,
@@ -12,12 +14,10 @@ from cpubound.model.cache import (
     pad_cells,
     state_bytes,
 )
-from cpubound.model.label import quant_label
-from cpubound.model.layers import read_layers
-from cpubound.model.proven import PROVEN_ARCHITECTURES
-from cpubound.model.quant import quant_type
+from cpubound.model.traffic.layers import read_layers
+from cpubound.model.traffic.proven import PROVEN_ARCHITECTURES
+from cpubound.model.traffic.weights import weight_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic, QuantType
-from cpubound.model.weights import weight_traffic
 from cpubound.units import format_decimal_bytes
 
 MOST_BYTES = 2**63

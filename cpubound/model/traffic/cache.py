@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cpubound.model.cache_shapes import CacheShape
 from cpubound.model.hyper import HyperParameters
-from cpubound.model.layers import Layer, split_block
+from cpubound.model.traffic.cache_shapes import CacheShape
+from cpubound.model.traffic.layers import Layer, split_block
 from cpubound.model.values import AttentionRead, ModelSpec, QuantType
 
 CELL_PADDING = 256

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from cpubound.model import architectures
 from cpubound.model.hyper import HyperParameters
+from cpubound.model.traffic import architectures
 from cpubound.model.values import ModelSpec
 
 _ATTENTION = re.compile(r"attn_(?:q|k|v|qkv|kv|q_a|kv_a_mqa)\.weight")

@@ -6,8 +6,8 @@ commit 0c1e57098bba): ``add_X`` fills in GGUF keys, ``X_features`` names optiona
 
 from __future__ import annotations
 
-from cpubound.model.hf_attention import SIGMOID, add_deepseek, add_granite, add_qwen_moe
-from cpubound.model.hf_config import Config, Keys
+from cpubound.model.hf.attention import SIGMOID, add_deepseek, add_granite, add_qwen_moe
+from cpubound.model.hf.config import Config, Keys
 
 
 def _delta_net(config: Config, keys: Keys) -> None:

@@ -7,7 +7,7 @@ commit 0c1e57098bba): ``add_X`` fills in GGUF keys, ``X_features`` names optiona
 from __future__ import annotations
 
 from cpubound.errors import InputError
-from cpubound.model.hf_config import Config, Keys
+from cpubound.model.hf.config import Config, Keys
 
 SIGMOID = 2  # LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID
 

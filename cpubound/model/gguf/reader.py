@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from cpubound.errors import ModelFileError
-from cpubound.model.gguf_header import (
+from cpubound.model.gguf.header import (
     MAGIC,
     GgufHeader,
     LongArray,
     parse_header,
     quoted,
 )
-from cpubound.model.gguf_source import FileSource, NoSuchFile, Source
+from cpubound.model.gguf.source import FileSource, NoSuchFile, Source
 from cpubound.model.values import HyperParameter, ModelSpec, Tensor
 
 # llama_split_path of src/llama.cpp, commit 0c1e57098bba: counted from 1.

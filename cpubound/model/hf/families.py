@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cpubound.model import hf_attention as attention
-from cpubound.model import hf_recurrent as recurrent
-from cpubound.model.hf_config import Family
+from cpubound.model.hf import attention, recurrent
+from cpubound.model.hf.config import Family
 
 _GEMMA3_DEFAULTS = {
     "vocab_size": 262208,

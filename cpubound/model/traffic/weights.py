@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cpubound.model import architectures
 from cpubound.model.hyper import HyperParameters, layer_count
-from cpubound.model.layers import Layer, split_block
-from cpubound.model.roles import expert_count, is_expert, kind_of, role_of, why_never_read
+from cpubound.model.traffic import architectures
+from cpubound.model.traffic.layers import Layer, split_block
+from cpubound.model.traffic.roles import expert_count, is_expert, kind_of, role_of, why_never_read
 from cpubound.model.values import ModelSpec, Tensor, WeightRead
 
 _DRAFT = "draft (next-token prediction)"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cpubound.errors import InputError
-from cpubound.model.stores import is_model_name, ollama_blob, ollama_folder, ollama_names
+from cpubound.model.stores.folders import is_model_name
+from cpubound.model.stores.ollama import ollama_blob, ollama_folder, ollama_names
 
 MAX_DEPTH = 8  # folders below the root of a store
 MAX_FOLDERS = 20_000  # looked into in one store

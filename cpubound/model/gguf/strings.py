@@ -33,7 +33,7 @@ def skip_strings_in_python(window: bytes, position: int, count: int) -> tuple[in
 
 
 try:
-    from cpubound.model._skip import skip_strings
+    from cpubound.model.gguf._skip import skip_strings
 except ImportError:
     skip_strings = skip_strings_in_python
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from cpubound.errors import UsageError
-from cpubound.model.ftype import FileType, file_type
+from cpubound.model.ftype.file_types import FileType, file_type
 from cpubound.model.quant import quant_type
 from cpubound.model.values import HyperParameter, QuantType
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from cpubound.errors import InputError
-from cpubound.model.hf_config import Config, common_keys
-from cpubound.model.hf_families import FAMILIES
+from cpubound.model.data import read_json
+from cpubound.model.hf.config import Config, common_keys
+from cpubound.model.hf.families import FAMILIES
 from cpubound.model.layout import ModelShape
-from cpubound.model.stores import read_json
 
 MAX_CONFIG_BYTES = 2**20
 MAX_INDEX_BYTES = 2**26

@@ -1,0 +1,7 @@
+"""Bytes that one decode step of a model reads and writes, from its header alone."""
+
+from __future__ import annotations
+
+from cpubound.model.traffic.step import KV_TYPES, compute_traffic
+
+__all__ = ["KV_TYPES", "compute_traffic"]
