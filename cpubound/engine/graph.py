@@ -13,15 +13,17 @@ from typing import Any
 
 from cpubound.engine.values import GraphCount
 
-_WEIGHTS = 1  # enum ggml_backend_buffer_usage
-_COMPUTE = 2
-# These only rename memory.
-_VIEWS = {"NONE", "VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"}
+WEIGHTS = 1  # enum ggml_backend_buffer_usage
+COMPUTE = 2
+# These only rename memory: nothing is computed.
+VIEWS = frozenset({"NONE", "VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"})
 # Operators that write into the memory of this source, which is thus not read.
 _DESTINATIONS = {"CPY": 1, "SET_ROWS": 2}
 
 
-class _Tensor(ctypes.Structure):
+class GraphTensor(ctypes.Structure):
+    """``ggml_tensor``."""
+
     _fields_ = (
         ("type", ctypes.c_int),
         ("buffer", ctypes.c_void_p),
@@ -40,14 +42,31 @@ class _Tensor(ctypes.Structure):
     )
 
 
-class GraphCounter:
-    """Sums what the operators shown to ``observe`` read and write, once started."""
+class GraphReader:
+    """Says of the tensors of a graph what ggml knows about them."""
 
     def __init__(self, ggml: ctypes.CDLL) -> None:
         self._usage = ggml.ggml_backend_buffer_get_usage
         self._usage.argtypes = [ctypes.c_void_p]
         self._op_name = ggml.ggml_op_name
         self._op_name.restype = ctypes.c_char_p
+
+    def operator(self, node: GraphTensor) -> str:
+        """Return the name of a node's operator."""
+        return str(self._op_name(node.op).decode())
+
+    def use(self, tensor: GraphTensor) -> int:
+        """Return what the buffer of a tensor is for: WEIGHTS, COMPUTE, or a cache."""
+        buffer = root_of(tensor).buffer
+        # A tensor without a buffer is an activation that shares another's memory.
+        return int(self._usage(buffer)) if buffer else COMPUTE
+
+
+class GraphCounter:
+    """Sums what the operators shown to ``observe`` read and write, once started."""
+
+    def __init__(self, ggml: ctypes.CDLL) -> None:
+        self._reader = GraphReader(ggml)
         self._type_size = ggml.ggml_type_size
         self._type_size.restype = ctypes.c_size_t
         self._block_size = ggml.ggml_blck_size
@@ -80,35 +99,30 @@ class GraphCounter:
     def observe(self, address: int, ask: bool, _user_data: object) -> bool:
         """Take one operator; never asks llama.cpp to stop there, so that nothing is split."""
         if self._counting and ask:
-            self._count(_Tensor.from_address(address))
+            self._count(GraphTensor.from_address(address))
         return not ask
 
     def _count(self, node: Any) -> None:
-        operator = self._op_name(node.op).decode()
-        if operator in _VIEWS:
+        operator = self._reader.operator(node)
+        if operator in VIEWS:
             return
         self._operators[operator] += 1
-        sources = [_Tensor.from_address(a) if a else None for a in node.sources]
+        sources = [GraphTensor.from_address(a) if a else None for a in node.sources]
         for index, source in enumerate(sources):
             if source is None or index == _DESTINATIONS.get(operator):
                 continue
-            use = self._use(source)
-            if use == _COMPUTE:
+            use = self._reader.use(source)
+            if use == COMPUTE:
                 continue
             n_bytes = self._bytes_read(operator, index, source, sources)
-            if use != _WEIGHTS:
+            if use != WEIGHTS:
                 self._cache_read += n_bytes
             elif operator == "GET_ROWS":
                 self._rows += n_bytes
             else:
-                self._weights[_root(source).name.decode()] += n_bytes
-        if self._use(node) not in (_WEIGHTS, _COMPUTE):
+                self._weights[root_of(source).name.decode()] += n_bytes
+        if self._reader.use(node) not in (WEIGHTS, COMPUTE):
             self._cache_write += self._bytes_written(operator, node, sources)
-
-    def _use(self, tensor: Any) -> int:
-        buffer = _root(tensor).buffer
-        # A tensor without a buffer is an activation that shares another's memory.
-        return int(self._usage(buffer)) if buffer else _COMPUTE
 
     def _bytes_read(self, operator: str, index: int, source: Any, sources: list[Any]) -> int:
         whole = self._n_bytes(source.type, _elements(source))
@@ -133,9 +147,10 @@ class GraphCounter:
         return int(elements * self._type_size(type_id) // self._block_size(type_id))
 
 
-def _root(tensor: Any) -> Any:
+def root_of(tensor: Any) -> Any:
+    """Return the tensor whose memory a view shows, or the tensor itself."""
     while tensor.view_source:
-        tensor = _Tensor.from_address(tensor.view_source)
+        tensor = GraphTensor.from_address(tensor.view_source)
     return tensor
 
 

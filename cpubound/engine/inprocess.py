@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from cpubound.engine import protocol
 from cpubound.engine.child import INSTALL, WORKER_COMMAND, ChildProcess
-from cpubound.engine.values import EngineIdentity, GraphCount, Observation, RunSettings
+from cpubound.engine.values import EngineIdentity, GraphCount, Observation, PartTimes, RunSettings
 from cpubound.errors import EngineCrashed, EngineUnavailable, UsageError
 from cpubound.model.quant import quant_type
 from cpubound.model.values import QuantType
@@ -86,6 +86,16 @@ class LlamaCppRunner:
         """Count what one decode step at a setting reads; raises as ``run``."""
         check_settings(settings)
         return self._ask(protocol.CountGraph(settings=settings), protocol.Counted).count
+
+    def time_parts(self, settings: RunSettings, *, by_operator: bool = False) -> PartTimes:
+        """Time the parts of every decode step at a setting; raises as ``run``.
+
+        ``by_operator`` looks at every operator instead of once for each part of a layer:
+        the same parts, with many more looks in them.
+        """
+        check_settings(settings)
+        request = protocol.TimeParts(settings=settings, by_operator=by_operator)
+        return self._ask(request, protocol.TimedParts).times
 
     def quantize(self, quant: QuantType, blocks: int, *, scale: float, seed: int) -> bytes:
         """Return random blocks of a type, quantised by ggml; ``scale`` is their deviation."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cpubound.engine.values import EngineIdentity, GraphCount, RunSettings
+from cpubound.engine.values import EngineIdentity, GraphCount, PartTimes, RunSettings
 
 
 class Identify(msgspec.Struct, frozen=True, kw_only=True, tag="identify"):
@@ -24,6 +24,13 @@ class CountGraph(msgspec.Struct, frozen=True, kw_only=True, tag="count_graph"):
     settings: RunSettings
 
 
+class TimeParts(msgspec.Struct, frozen=True, kw_only=True, tag="time_parts"):
+    """Ask for the times of a step's parts; ``by_operator`` looks at every operator."""
+
+    settings: RunSettings
+    by_operator: bool
+
+
 class Quantize(msgspec.Struct, frozen=True, kw_only=True, tag="quantize"):
     """Ask for ``blocks`` random blocks of a ggml type, quantised by ggml itself."""
 
@@ -41,7 +48,7 @@ class CloseModel(msgspec.Struct, frozen=True, kw_only=True, tag="close_model"):
     model_path: str
 
 
-Request = Identify | Run | CountGraph | Quantize | CloseModel
+Request = Identify | Run | CountGraph | TimeParts | Quantize | CloseModel
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
@@ -74,6 +81,12 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True, tag="counted"):
     count: GraphCount
 
 
+class TimedParts(msgspec.Struct, frozen=True, kw_only=True, tag="timed_parts"):
+    """Where the time of decode steps went."""
+
+    times: PartTimes
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The request could not be carried out; ``kind`` names the class the parent raises."""
 
@@ -81,7 +94,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     message: str
 
 
-Reply = Tokens | Blocks | Done | Identity | Counted | Failure
+Reply = Tokens | Blocks | Done | Identity | Counted | TimedParts | Failure
 
 REQUEST_DECODER: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 REPLY_DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)

@@ -14,8 +14,9 @@ import llama_cpp.llama_cpp as llama
 from cpubound.engine import graph
 from cpubound.engine.context import N_UBATCH, Context, ContextKey, context_key, open_context
 from cpubound.engine.library import Log, ggml_library
+from cpubound.engine.observer import ObservedContext
 from cpubound.engine.protocol import Tokens
-from cpubound.engine.values import GraphCount, RunSettings
+from cpubound.engine.values import GraphCount, PartTimes, RunSettings
 from cpubound.errors import MachineError, ModelFileError, UsageError
 
 # Contexts kept per model: a KV cache is memory, and filling a new one takes well under a second.
@@ -30,8 +31,11 @@ class Model:
     vocabulary_size: int
     load_s: float
     contexts: dict[ContextKey, Context] = field(default_factory=dict)
+    observed: dict[ContextKey, ObservedContext] = field(default_factory=dict)
 
     def free(self) -> None:
+        for observed in self.observed.values():
+            observed.free()
         for context in self.contexts.values():
             context.free()
         llama.llama_model_free(self.pointer)
@@ -94,6 +98,19 @@ class Session:
             return counter.result()
         finally:
             context.free()
+
+    def time_parts(self, settings: RunSettings, *, by_operator: bool) -> PartTimes:
+        """Time the parts of decode steps, in a context that is kept for it."""
+        self._pin(settings.cpus)
+        model, _ = self._model(settings)
+        key = context_key(settings)
+        if key not in model.observed:
+            for other in list(model.observed):
+                model.observed.pop(other).free()
+            model.observed[key] = ObservedContext(
+                model.pointer, key, self.log, model.vocabulary_size
+            )
+        return model.observed[key].time_parts(settings, by_operator=by_operator)
 
     def close_model(self, model_path: str) -> None:
         """Free every form in which a file is open."""

@@ -61,3 +61,15 @@ class GraphCount(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int  # operators, views left out
     weights: dict[str, int]
     operators: dict[str, int]  # operator -> how often
+
+
+class PartTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of the parts of every decode step of a run that was looked into.
+
+    What a look costs is still in the seconds of its part, ``looks`` times a step.
+    ``outside_s`` is the rest of each step: building the graph, copying the logits.
+    """
+
+    looks: dict[str, int]  # part -> how often a step was stopped for it
+    seconds: dict[str, tuple[float, ...]]  # part -> one sum for each step
+    outside_s: tuple[float, ...]

@@ -61,6 +61,9 @@ def _answer(session: Session, request: protocol.Request) -> protocol.Reply:
             return session.run(request.settings, prefill=request.prefill)
         case protocol.CountGraph():
             return protocol.Counted(count=session.count_graph(request.settings))
+        case protocol.TimeParts():
+            times = session.time_parts(request.settings, by_operator=request.by_operator)
+            return protocol.TimedParts(times=times)
         case protocol.Quantize():
             return protocol.Blocks(data=library.quantize(request))
         case protocol.CloseModel():
