@@ -20,6 +20,14 @@ from cpubound import stats
 from cpubound.errors import MachineError, ProfileError, UsageError
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
+from cpubound.measured import (
+    BarrierCost,
+    MemoryLevel,
+    NodeMeasurement,
+    PeakRate,
+    PlacedMeasurement,
+    WorkingSetPoint,
+)
 
 SCHEMA_NAME = "cpubound.profile"
 SCHEMA_VERSION = 1
@@ -38,10 +46,22 @@ Relative = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_RELATIVE)]
 
 
 class SaturationPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest thread count within 3 % of a kernel's best bandwidth."""
+    """The smallest thread count within 3 % of a kernel's best bandwidth.
+
+    ``low`` and ``high`` are its 5 … 95 % range over bootstrap draws. The law (docs/instrument.md)
+    that was fitted to the curve has one thread's rate, the limit (None: none shows), the
+    sharpness of the turn and its own median relative error.
+    """
 
     kernel: str
     threads: int
+    low: int | None = None
+    high: int | None = None
+    placement: str = "compact"
+    thread_bytes_per_s: float | None = None
+    limit_bytes_per_s: float | None = None
+    sharpness: float | None = None
+    law_error: float | None = None
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +69,9 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
     ``relative_samples`` are the reference kernel's bandwidths, in order, each over the
     median at its thread count; ``spread`` is half their 5 … 95 % range, ``drift`` their
-    second half against their first.
+    second half against their first. ``estimate_moved`` is how far the medians still moved,
+    relative, when the last buffer was added, and ``stable`` whether that was little enough.
+    What may be to blame was counted meanwhile: ``causes`` says it in words.
     """
 
     spread: Relative
@@ -57,6 +79,18 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     drift: float = 0.0
     seconds: float = 0.0
     relative_samples: tuple[float, ...] = ()
+    stable: bool | None = None
+    estimate_moved: float | None = None
+    buffer_spread: float | None = None  # of the medians of equal buffers, relative
+    steal_fraction: float | None = None  # of the CPU time, given to other machines
+    other_cpus: float | None = None  # CPUs that other programs kept busy, on average
+    load_average: float | None = None
+    throttled_periods: int | None = None  # in which the CPU quota ran out
+    throttle_events: int | None = None  # times that heat slowed a core
+    frequency_change: float | None = None  # of the mean clock, end over start − 1
+    preemptions: int | None = None  # times that one of our threads had to give its CPU up
+    page_faults: int | None = None  # within timed samples
+    causes: tuple[str, ...] = ()
 
 
 class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +98,7 @@ class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
 
     The rate depends on the length of a row: short dot products pay for their start and end,
     long ones fall out of the nearest cache. ``columns`` is where the rate was measured.
+    ``kind`` is the operator: ``matmul`` (MUL_MAT) or ``experts`` (MUL_MAT_ID).
     """
 
     type: str
@@ -71,19 +106,46 @@ class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
     columns: Count
     bytes_per_s: Rate
     relative_error: Relative  # standard error of the rate, relative
+    kind: str = "matmul"
+
+
+class BatchRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast the engine goes through weights of one type that multiply several tokens.
+
+    The bytes of the weights over the time, however many tokens share them.
+    """
+
+    type: str
+    threads: Count
+    tokens: Count
+    bytes_per_s: Rate
+    relative_error: Relative
+
+
+class StateRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast the engine's recurrent operators go through the state: bytes read and written."""
+
+    kind: str  # as ``ModelTraffic.state_kind``
+    threads: Count
+    bytes_per_s: Rate
+    relative_error: Relative
 
 
 class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
     """Time that does not depend on bytes: per token and per matrix product.
 
     ``cache_saved_s`` is what the last-level cache keeps from one token to the next, in
-    seconds of a token that memory alone sets.
+    seconds of a token that memory alone sets. ``seconds_per_expert_layer`` is what choosing
+    among experts costs a layer; ``seconds_per_activation`` what the small operators of a
+    layer cost for each number in the vector of each further token of a step.
     """
 
     threads: Count
     seconds_per_token: Seconds
     seconds_per_product: Seconds
     cache_saved_s: Seconds = 0.0
+    seconds_per_expert_layer: Seconds = 0.0
+    seconds_per_activation: Seconds = 0.0
     fast_time_ratio: Annotated[float, msgspec.Meta(ge=0.01, le=1.0)] = (
         1.0  # fast quartile of the tokens' times over their median
     )
@@ -98,6 +160,21 @@ class AttentionRate(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: Count
     threads: Count
     bytes_per_s: Rate
+    relative_error: Relative
+
+
+class PromptAttentionRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast the engine's attention computes when it processes a prompt.
+
+    2 · heads · (K's + V's head size) operations for each token and each cell it sees.
+    """
+
+    kv_type_k: str
+    kv_type_v: str
+    flash_attn: bool
+    head_dim: Count
+    threads: Count
+    flop_per_s: Rate
     relative_error: Relative
 
 
@@ -116,6 +193,11 @@ class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
     products: int
     samples_s: tuple[float, ...]
     reference_bytes_per_s: tuple[float, ...]
+    experts: tuple[tuple[str, int, int], ...] = ()  # as ``matrices``
+    expert_layers: int = 0
+    state_kind: str | None = None
+    state_bytes: int = 0
+    prompt_tokens: int | None = None  # a sample is then the time of a prompt of so many tokens
 
 
 class EngineCalibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +210,9 @@ class EngineCalibration(msgspec.Struct, frozen=True, kw_only=True):
     rates: tuple[EngineRate, ...] = ()
     costs: tuple[EngineCost, ...] = ()
     attention: tuple[AttentionRate, ...] = ()
+    batch_rates: tuple[BatchRate, ...] = ()
+    prompt_attention: tuple[PromptAttentionRate, ...] = ()
+    state_rates: tuple[StateRate, ...] = ()
     residual: Relative = 0.0  # median |relative residual| of the fit over its own probes
     noise: float = 0.0  # median relative distance of two halves of one cell's samples
     probes: tuple[ProbeRun, ...] = ()
@@ -141,6 +226,13 @@ class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth: tuple[Measurement, ...]
     saturation: tuple[SaturationPoint, ...]
     noise: Noise
+    placements: tuple[PlacedMeasurement, ...] = ()
+    nodes: tuple[NodeMeasurement, ...] = ()
+    working_sets: tuple[WorkingSetPoint, ...] = ()
+    levels: tuple[MemoryLevel, ...] = ()
+    peak: tuple[PeakRate, ...] = ()
+    barriers: tuple[BarrierCost, ...] = ()
+    timer_resolution_s: Seconds | None = None
     engine: EngineCalibration | None = None
     warnings: tuple[str, ...] = ()
     created: str
@@ -207,9 +299,10 @@ def judge_noise(relative_samples: tuple[float, ...], seconds: float) -> Noise:
 def profile_document(profile: MachineProfile) -> dict[str, Any]:
     """Return the profile as the JSON document ``cpubound.profile/1``."""
     document: dict[str, Any] = msgspec.to_builtins(profile)
-    for row, measurement in zip(document["bandwidth"], profile.bandwidth, strict=True):
-        row["best_bytes_per_s"] = measurement.best_bytes_per_s
-        row["median_bytes_per_s"] = measurement.median_bytes_per_s
+    for name in ("bandwidth", "placements", "nodes"):
+        for row, measurement in zip(document[name], getattr(profile, name), strict=True):
+            row["best_bytes_per_s"] = measurement.best_bytes_per_s
+            row["median_bytes_per_s"] = measurement.median_bytes_per_s
     return document
 
 
@@ -328,7 +421,7 @@ class _Head(msgspec.Struct):
 
 
 def _check_values(profile: MachineProfile, source: str, remedy: str) -> None:
-    for row in profile.bandwidth:
+    for row in (*profile.bandwidth, *profile.placements, *profile.nodes):
         if row.threads < 1 or row.bytes_per_pass < 1 or not row.samples_s:
             raise ProfileError(f"{source} is damaged (an empty measurement): {remedy}")
         if not all(0 < sample < 1e6 for sample in row.samples_s):

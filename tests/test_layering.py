@@ -20,9 +20,10 @@ ALLOWED = {
     "theory": GROUND | {"model"},
     "_kernels": set(),
     "kernels": GROUND | {"_kernels"},
-    "profile": GROUND | {"machine", "kernels"},
+    "measured": GROUND | {"kernels"},
+    "profile": GROUND | {"machine", "kernels", "measured"},
     "engine": GROUND | {"machine", "model"},
-    "calibration": GROUND | {"machine", "model", "kernels", "profile", "engine"},
+    "calibration": GROUND | {"machine", "model", "kernels", "measured", "profile", "engine"},
     "prediction": GROUND | {"profile", "model", "theory"},
     "validation": GROUND | {"machine", "model", "kernels", "profile", "engine", "prediction"},
     "advise": GROUND

@@ -42,7 +42,7 @@ def test_the_document_holds_the_fields_of_the_contract() -> None:
         "samples_s", "best_bytes_per_s", "median_bytes_per_s",
     }  # fmt: skip
     assert row["median_bytes_per_s"] == pytest.approx(20 * GB)
-    assert list(document["saturation"]) == [{"kernel": "read", "threads": 1}]
+    assert [(s["kernel"], s["threads"]) for s in document["saturation"]] == [("read", 1)]
     assert {"spread", "verdict"} <= set(document["noise"])
     assert {"machine", "engine", "warnings", "created", "cpubound_version"} <= set(document)
 
