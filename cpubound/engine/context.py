@@ -113,8 +113,10 @@ class Context:
                 return False
         return True
 
-    def _prefill(self, sequence: int, depth: int, randomness: random.Random) -> None:
-        """Compute ``depth`` random tokens of a sequence."""
+    def _prefill(
+        self, sequence: int, depth: int, randomness: random.Random, first: int = 0
+    ) -> None:
+        """Compute ``depth`` random tokens of a sequence from position ``first`` on."""
         batch = self.batch
         for start in range(0, depth, N_UBATCH):
             count = min(N_UBATCH, depth - start)
@@ -123,13 +125,22 @@ class Context:
                     batch,
                     index,
                     token=randomness.randrange(self.vocabulary_size),
-                    position=start + index,
+                    position=first + start + index,
                     sequence=sequence,
                     logits=index == count - 1,
                 )
             batch.n_tokens = count
             self._check(llama.llama_decode(self.pointer, batch))
         llama.llama_synchronize(self.pointer)
+
+    def process_prompt(self, depth: int, prompt_tokens: int, randomness: random.Random) -> int:
+        """Process a prompt behind ``depth`` tokens of sequence 0; return nanoseconds.
+
+        In pieces of a physical batch, each with one row of logits, as a server does it.
+        """
+        start_ns = time.perf_counter_ns()
+        self._prefill(0, prompt_tokens, randomness, depth)
+        return time.perf_counter_ns() - start_ns
 
     def decode_steps(self, start: int, steps: int, randomness: random.Random) -> list[int]:
         """Decode one token per sequence and step from position ``start``; return nanoseconds."""
@@ -170,8 +181,9 @@ class Context:
 
 
 def context_key(settings: RunSettings) -> ContextKey:
-    """Choose the context for a setting, as llama-bench: depth and tokens, padded."""
-    wanted = max(settings.n_ctx or 0, settings.depth_tokens + settings.tokens, 1)
+    """Choose the context for a setting, as llama-bench: depth and tokens (or prompt), padded."""
+    span = settings.tokens if settings.prompt_tokens is None else settings.prompt_tokens
+    wanted = max(settings.n_ctx or 0, settings.depth_tokens + span, 1)
     return ContextKey(
         n_ctx=-(-wanted // CELL_PADDING) * CELL_PADDING,
         sequences=settings.batch,

@@ -150,6 +150,7 @@ def check_settings(settings: RunSettings) -> None:
         ("token count", settings.tokens, 1),
         ("batch", settings.batch, 1),
         ("depth", settings.depth_tokens, 0),
+        ("prompt", 1 if settings.prompt_tokens is None else settings.prompt_tokens, 1),
     ):
         if value < least:
             raise UsageError(f"{label} out of range ({value}): give at least {least}")
@@ -165,7 +166,9 @@ def check_settings(settings: RunSettings) -> None:
             f"a quantised V cache needs flash attention ({settings.kv_type_v}): "
             "switch flash attention on or use f16 for V"
         )
-    needed = settings.depth_tokens + settings.tokens
+    if settings.prompt_tokens is not None and settings.batch > 1:
+        raise UsageError(f"a prompt is one sequence (batch {settings.batch}): give batch 1")
+    needed = settings.depth_tokens + (settings.prompt_tokens or settings.tokens)
     if settings.n_ctx is not None and settings.n_ctx < needed:
         raise UsageError(
             f"context too small (n_ctx {settings.n_ctx}): depth and tokens need {needed}"

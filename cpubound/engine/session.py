@@ -23,6 +23,10 @@ from cpubound.errors import MachineError, ModelFileError, UsageError
 CONTEXTS_KEPT = 4
 
 
+# Above it one cold start is lost in a prompt's own time.
+PROMPT_WARM_UP = 64
+
+
 @dataclass(kw_only=True)
 class Model:
     """An open model file."""
@@ -58,7 +62,7 @@ class Session:
 
         One warm-up step at the same depth first; every step is timed from before
         ``llama_decode`` to after ``llama_synchronize``; random tokens, logits computed,
-        nothing sampled.
+        nothing sampled. Prompts likewise, without a warm-up above ``PROMPT_WARM_UP`` tokens.
         """
         self._pin(settings.cpus)
         model, load_s = self._model(settings)
@@ -66,10 +70,13 @@ class Session:
         context.set_threads(settings.threads)
         depth = settings.depth_tokens
         randomness = random.Random(depth * 1000003 + settings.tokens)
-        context.set_depth(depth, randomness, prefill)
-        context.decode_steps(depth, 1, randomness)
-        context.set_depth(depth, randomness, prefill)
-        times_ns = context.decode_steps(depth, settings.tokens, randomness)
+        if settings.prompt_tokens is None:
+            context.set_depth(depth, randomness, prefill)
+            context.decode_steps(depth, 1, randomness)
+            context.set_depth(depth, randomness, prefill)
+            times_ns = context.decode_steps(depth, settings.tokens, randomness)
+        else:
+            times_ns = _prompt_times_ns(context, settings, randomness, prefill)
         return Tokens(
             samples_s=tuple(time_ns / 1e9 for time_ns in times_ns),
             load_s=load_s,
@@ -180,3 +187,16 @@ class Session:
             )
         model.contexts[key] = context  # last used is last freed
         return context
+
+
+def _prompt_times_ns(
+    context: Context, settings: RunSettings, randomness: random.Random, prefill: bool
+) -> list[int]:
+    """Process the prompt ``settings.tokens`` times, each behind a cache of the same depth."""
+    depth, prompt = settings.depth_tokens, settings.prompt_tokens or 1
+    warm_up = 1 if prompt <= PROMPT_WARM_UP else 0
+    times_ns = []
+    for _ in range(settings.tokens + warm_up):
+        context.set_depth(depth, randomness, prefill)
+        times_ns.append(context.process_prompt(depth, prompt, randomness))
+    return times_ns[warm_up:]

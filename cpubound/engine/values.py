@@ -18,6 +18,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One cell to observe: a model file at a setting, decoded ``tokens`` times.
 
     ``tokens`` are decoded after a warm-up token, at positions depth … depth + tokens - 1.
+    With ``prompt_tokens`` the run processes a prompt of so many tokens at that depth instead,
+    ``tokens`` times over; a sample is the time of a whole prompt.
     ``cpus`` pins the engine's process to these CPUs; None leaves the mask alone.
     """
 
@@ -26,6 +28,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     depth_tokens: int = 0
     tokens: int = 32
     batch: int = 1
+    prompt_tokens: int | None = None
     n_ctx: int | None = None  # None: depth + tokens, as llama-bench
     kv_type_k: str = "f16"
     kv_type_v: str = "f16"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import prod
+
+# Matrix products of a layer of experts: up, gate and down.
+EXPERT_PRODUCTS = 3
 
 HyperParameter = int | float | bool | str | tuple[int | float | bool, ...]
 
@@ -38,14 +42,11 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return prod(self.shape)
 
     @property
     def n_bytes(self) -> int:
-        return self.elements // self.type.block_size * self.type.block_bytes
+        return prod(self.shape) // self.type.block_size * self.type.block_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +76,8 @@ class WeightRead:
     ``kind`` says by which operator: ``matmul`` (MUL_MAT), ``experts`` (MUL_MAT_ID),
     ``vector`` (norms, biases, scales: element-wise operators) or ``rows`` (GET_ROWS).
     ``rows`` × ``columns`` is the shape of one matrix as read by one product, ``count`` how
-    many such products the step runs, ``n_bytes`` what all of them read together.
+    many such products the step runs, ``n_bytes`` what all of them read together, ``tokens``
+    how many tokens each of them multiplies (of experts the average).
     """
 
     # "attention", "ffn", "experts", "router", "output", "embedding", "norm", "recurrent", "other"
@@ -86,6 +88,7 @@ class WeightRead:
     columns: int
     count: int
     n_bytes: int
+    tokens: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +138,9 @@ class ModelTraffic:
     state_write_bytes: int
     logits: int  # vocabulary entries computed per sequence
     layers: int
+    width: int  # length of a token's vector between layers
     resident_bytes: int  # weights + KV cache of n_ctx cells + state
+    state_kind: str | None = None  # "mamba", "mamba2", "wkv", "delta", "conv", "linear"
     unread: Mapping[str, int] = field(
         default_factory=dict
     )  # tensors decode never reads: why -> bytes
@@ -196,9 +201,23 @@ class ModelTraffic:
         return found
 
     @property
+    def products(self) -> tuple[WeightRead, ...]:
+        """The reads by matrix products, dense ones and experts."""
+        return tuple(w for w in self.weights if w.kind in ("matmul", "experts"))
+
+    @property
+    def expert_layers(self) -> int:
+        """How many layers choose among experts: one router each."""
+        return sum(w.count for w in self.weights if w.role == "router" and w.kind == "matmul")
+
+    @property
     def matrix_products(self) -> int:
-        """How many matrix products with weights the step runs."""
-        return sum(w.count for w in self.weights if w.kind in ("matmul", "experts"))
+        """How many matrix products with weights the step runs.
+
+        All chosen experts of a layer are one product (MUL_MAT_ID) for each of up, gate and down.
+        """
+        dense = sum(w.count for w in self.weights if w.kind == "matmul")
+        return dense + EXPERT_PRODUCTS * self.expert_layers
 
 
 def _sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -139,6 +139,20 @@ def state_bytes(spec: ModelSpec, layers: Sequence[Layer]) -> tuple[int, int]:
     return whole + 4 * read, whole + 4 * written
 
 
+def state_kind(spec: ModelSpec) -> str:
+    """Name the recurrence of a model that keeps state, by the tensors that its layers have."""
+    stems = {split_block(tensor.name)[1] for tensor in spec.tensors}
+    if any(stem.startswith("time_mix_") for stem in stems):
+        return "wkv"
+    if "shortconv.conv.weight" in stems:
+        return "conv"
+    if any(stem.startswith(("ssm_beta", "ssm_ba.")) for stem in stems):
+        return "delta"
+    if not any(stem.startswith("ssm_") for stem in stems):
+        return "linear"
+    return "mamba" if "ssm_x.weight" in stems else "mamba2"
+
+
 def _state_floats(spec: ModelSpec) -> int:
     """Return the floats that one recurrent layer keeps (``n_embd_r`` and ``n_embd_s``).
 

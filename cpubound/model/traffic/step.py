@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cpubound.errors import ModelFileError, UsageError
+from cpubound.model.hyper import HyperParameters
 from cpubound.model.label import quant_label
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import architectures
@@ -13,6 +14,7 @@ from cpubound.model.traffic.cache import (
     kv_write_bytes,
     pad_cells,
     state_bytes,
+    state_kind,
 )
 from cpubound.model.traffic.layers import read_layers
 from cpubound.model.traffic.proven import PROVEN_ARCHITECTURES
@@ -65,15 +67,13 @@ def compute_traffic(
     layers = read_layers(spec, flash_attn=flash_attn)
     weights = weight_traffic(spec, layers, batch=batch, n_ctx=n_ctx, flash_attn=flash_attn)
     state_read, state_written = state_bytes(spec, layers)
-    all_weights = sum(tensor.n_bytes for tensor in spec.tensors)
-    parameters = sum(tensor.elements for tensor in spec.tensors)
     traffic = ModelTraffic(
         model=spec.name,
         architecture=spec.architecture,
         quant_label=quant_label(spec),
-        parameters=parameters,
-        active_parameters=parameters - weights.inactive_elements,
-        file_bytes=all_weights if spec.file_bytes is None else spec.file_bytes,
+        parameters=weights.elements,
+        active_parameters=weights.elements - weights.inactive_elements,
+        file_bytes=weights.n_bytes if spec.file_bytes is None else spec.file_bytes,
         depth_tokens=depth_tokens,
         n_ctx=n_ctx,
         batch=batch,
@@ -87,7 +87,9 @@ def compute_traffic(
         state_write_bytes=batch * state_written,
         logits=_logits(spec),
         layers=len(layers),
-        resident_bytes=all_weights
+        width=HyperParameters(spec).integer("embedding_length"),
+        state_kind=state_kind(spec) if state_read else None,
+        resident_bytes=weights.n_bytes
         - sum(weights.unread.values())
         + batch * (kv_allocated_bytes(layers, setting) + state_read),
         unread=weights.unread,

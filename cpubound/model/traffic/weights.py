@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cpubound.model.hyper import HyperParameters, layer_count
@@ -20,14 +20,17 @@ _OTHER_CONTEXT = "rotary factors for another context length"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightTraffic:
-    """The reads of one step, what no step reads (why → bytes), and how many weights act.
+    """The reads of one step, what no step reads (why → bytes), and what there is of weights.
 
-    ``inactive_elements`` are those of experts not chosen and of tensors never read.
+    ``elements`` and ``n_bytes`` are those of all tensors; ``inactive_elements`` those of
+    experts not chosen and of tensors never read.
     """
 
     reads: tuple[WeightRead, ...]
     unread: dict[str, int]
+    elements: int
     inactive_elements: int
+    n_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +48,21 @@ class _Step:
     n_ctx: int
     flash_attn: bool
 
+    def kind_of_block(self, block: int) -> Hashable:
+        """Return all that tells how a block's tensors are read from how another's are."""
+        return (
+            self.is_draft(block),
+            block == 0,
+            self.runs[block],
+            block in self.shared_blocks,
+            block in self.recurrent_only,
+            block in self.expert_blocks,
+            self.hyper.of_layer("expert_used_count", block),
+        )
+
+    def is_draft(self, block: int) -> bool:
+        return block >= layer_count(self.hyper) and block not in self.runs
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
@@ -56,6 +74,7 @@ class _Read:
     count: float
     bytes_each: float
     active: float = 1.0
+    tokens: float = 1.0
 
 
 def weight_traffic(
@@ -68,38 +87,65 @@ def weight_traffic(
     operator that reads it.
     """
     step = _step(spec, layers, batch, n_ctx, flash_attn)
-    reads: list[tuple[Tensor, _Read]] = []
+    reads: list[tuple[Tensor, _Read, int]] = []
     unread: dict[str, int] = {}
+    elements = n_bytes = 0
     inactive = 0.0
-    for tensor in spec.tensors:
+    for tensor, number in _alike(step):
+        elements += number * tensor.elements
+        n_bytes += number * tensor.n_bytes
         block, stem = split_block(tensor.name)
         reason = _why_unread(step, block, stem)
         if reason is not None:
-            unread[reason] = unread.get(reason, 0) + tensor.n_bytes
-            inactive += tensor.elements
+            unread[reason] = unread.get(reason, 0) + number * tensor.n_bytes
+            inactive += number * tensor.elements
             continue
         read = _read(step, tensor, block, stem)
-        inactive += tensor.elements * (1 - read.active)
-        reads.append((tensor, read))
+        inactive += number * tensor.elements * (1 - read.active)
+        reads.append((tensor, read, number))
     tied = _tied_output(spec)
     if tied is not None:
         rows = tied.elements // tied.shape[0]
-        as_output = _Read(role="output", kind="matmul", rows=rows, count=1, bytes_each=tied.n_bytes)
-        reads.append((tied, as_output))
+        as_output = _Read(
+            role="output",
+            kind="matmul",
+            rows=rows,
+            count=1,
+            bytes_each=tied.n_bytes,
+            tokens=batch,
+        )
+        reads.append((tied, as_output, 1))
     return WeightTraffic(
         reads=_grouped(reads),
         unread=dict(sorted(unread.items(), key=lambda item: -item[1])),
+        elements=elements,
         inactive_elements=round(inactive),
+        n_bytes=n_bytes,
     )
 
 
-def _grouped(reads: Sequence[tuple[Tensor, _Read]]) -> tuple[WeightRead, ...]:
+def _alike(step: _Step) -> Iterator[tuple[Tensor, int]]:
+    """Yield tensors, and how many each stands for: most blocks repeat one another."""
+    kinds: dict[int | None, Hashable] = {None: None}
+    groups: dict[Hashable, list[Tensor]] = {}
+    for tensor in step.spec.tensors:
+        block, stem = split_block(tensor.name)
+        if block is not None and block not in kinds:
+            kinds[block] = step.kind_of_block(block)
+        key = (kinds[block], stem, tensor.shape, tensor.type.name)
+        groups.setdefault(key, []).append(tensor)
+    for group in groups.values():
+        yield group[0], len(group)
+
+
+def _grouped(reads: Sequence[tuple[Tensor, _Read, int]]) -> tuple[WeightRead, ...]:
     """Put equal reads together, largest first, and round what experts share."""
-    groups: dict[tuple[str, str, str, int, int], tuple[float, float]] = {}
-    for tensor, read in reads:
-        key = (read.role, read.kind, tensor.type.name, read.rows, tensor.shape[0])
+    groups: dict[tuple[str, str, str, int, int, float], tuple[float, float]] = {}
+    for tensor, read, number in reads:
+        key = (read.role, read.kind, tensor.type.name, read.rows, tensor.shape[0], read.tokens)
         count, n_bytes = groups.get(key, (0.0, 0.0))
-        groups[key] = (count + read.count, n_bytes + read.count * read.bytes_each)
+        products = number * read.count
+        groups[key] = (count + products, n_bytes + products * read.bytes_each)
     grouped = (
         WeightRead(
             role=role,
@@ -109,8 +155,9 @@ def _grouped(reads: Sequence[tuple[Tensor, _Read]]) -> tuple[WeightRead, ...]:
             columns=columns,
             count=round(count),
             n_bytes=round(n_bytes),
+            tokens=tokens,
         )
-        for (role, kind, type_, rows, columns), (count, n_bytes) in groups.items()
+        for (role, kind, type_, rows, columns, tokens), (count, n_bytes) in groups.items()
     )
     return tuple(sorted(grouped, key=lambda read: -read.n_bytes))
 
@@ -142,7 +189,7 @@ def _step(
 
 
 def _why_unread(step: _Step, block: int | None, stem: str) -> str | None:
-    if block is not None and block >= layer_count(step.hyper) and block not in step.runs:
+    if block is not None and step.is_draft(block):
         return _DRAFT
     never = why_never_read(stem)
     if never is not None:
@@ -194,9 +241,17 @@ def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
     if twice is not None and twice.fullmatch(stem):
         times *= 2
     if not is_expert(stem):
-        return _Read(role=role, kind=kind, rows=rows, count=times, bytes_each=tensor.n_bytes)
+        return _Read(
+            role=role,
+            kind=kind,
+            rows=rows,
+            count=times,
+            bytes_each=tensor.n_bytes,
+            tokens=step.batch,
+        )
     experts = expert_count(stem, tensor, step.hyper.integer("expert_count"))
-    chosen = _chosen_experts(step, block, experts)
+    share = _share_of_experts(step, block, experts)
+    chosen = _chosen_experts(experts, share, step.batch)
     in_tensor = tensor.shape[-1] if kind == "vector" or len(tensor.shape) > 2 else 1
     return _Read(
         role=role,
@@ -205,6 +260,7 @@ def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
         count=times * chosen * in_tensor / experts,
         bytes_each=tensor.n_bytes / in_tensor,
         active=chosen / experts,
+        tokens=step.batch * share * experts / chosen,
     )
 
 
@@ -216,14 +272,18 @@ def _rows_per_token(step: _Step, stem: str) -> int:
     return 1
 
 
-def _chosen_experts(step: _Step, block: int | None, experts: int) -> float:
+def _share_of_experts(step: _Step, block: int | None, experts: int) -> float:
+    """Return the share of a layer's experts that one token uses."""
+    used = step.hyper.of_layer("expert_used_count", block or 0, experts)
+    return min(used / experts, 1.0) if used else 1.0
+
+
+def _chosen_experts(experts: int, share: float, batch: int) -> float:
     """Return how many experts a step reads: with b sequences, E·(1 − (1 − k/E)^b) on average.
 
     k of E are chosen for each sequence, independently (random tokens, balanced router).
     """
-    used = step.hyper.of_layer("expert_used_count", block or 0, experts)
-    share = min(used / experts, 1.0) if used else 1.0
-    return experts * (1 - (1 - share) ** step.batch)
+    return experts * (1 - (1 - share) ** batch)
 
 
 def _tied_output(spec: ModelSpec) -> Tensor | None:
