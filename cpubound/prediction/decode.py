@@ -41,13 +41,32 @@ MEMORY_BOUND_SHARE = 0.80
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Part:
+class Part:
     """Seconds of one part, their standard error, and how many of them memory sets."""
 
     seconds: float
     error: float
     memory_seconds: float
     assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepParts:
+    """One decode step taken apart, with the basis and the read bandwidth that it rests on."""
+
+    basis: str
+    bandwidth: float
+    weights: Part
+    attention: Part
+    overhead: Part
+
+    @property
+    def seconds(self) -> SecondsByPart:
+        return SecondsByPart(
+            weights=self.weights.seconds,
+            attention=self.attention.seconds,
+            overhead=self.overhead.seconds,
+        )
 
 
 def predict_decode(profile: MachineProfile, traffic: ModelTraffic, threads: int) -> Prediction:
@@ -64,6 +83,11 @@ def predict_decode(profile: MachineProfile, traffic: ModelTraffic, threads: int)
     UsageError : threads below 1, or a batch other than 1.
     ProfileError : the profile holds no read bandwidth.
     """
+    return _assemble(profile, traffic, threads, split_step(profile, traffic, threads))
+
+
+def split_step(profile: MachineProfile, traffic: ModelTraffic, threads: int) -> StepParts:
+    """Predict the seconds of weights, attention and overhead; raises as ``predict_decode``."""
     if threads < 1:
         raise UsageError(f"threads must be at least 1 ({threads})")
     if traffic.batch != 1:
@@ -78,7 +102,9 @@ def predict_decode(profile: MachineProfile, traffic: ModelTraffic, threads: int)
         weights, attention, overhead = _kernel_parts(profile, traffic, threads, bandwidth)
     else:
         weights, attention, overhead = _ceiling_parts(traffic, bandwidth)
-    return _assemble(profile, traffic, threads, bandwidth, basis, weights, attention, overhead)
+    return StepParts(
+        basis=basis, bandwidth=bandwidth, weights=weights, attention=attention, overhead=overhead
+    )
 
 
 def ceiling_seconds(traffic: ModelTraffic, bandwidth: float) -> float:
@@ -106,12 +132,12 @@ def _choose_basis(profile: MachineProfile, traffic: ModelTraffic, threads: int) 
 
 def _engine_parts(
     engine: EngineCalibration, traffic: ModelTraffic, threads: int, bandwidth: float
-) -> tuple[_Part, _Part, _Part]:
+) -> tuple[Part, Part, Part]:
     cost = engine_cost(engine, threads)
     weights = _less_cached(
-        _sum_parts(
+        sum_parts(
             [
-                _part_from_rate(
+                part_from_rate(
                     n_bytes, weight_rate(engine, name, columns, threads), name, bandwidth
                 )
                 for (name, columns), n_bytes in traffic.matrices.items()
@@ -119,23 +145,23 @@ def _engine_parts(
         ),
         memory_share(traffic.matrices, memory_shares_at(engine, threads)) * cost.cache_saved_s,
     )
-    attention = _sum_parts(
+    attention = sum_parts(
         [_attention_part(engine, traffic, read, threads, bandwidth) for read in traffic.attention]
     )
     state_bytes = traffic.state_read_bytes + traffic.state_write_bytes
     if state_bytes:
-        attention = _sum_parts(
-            [attention, _part_from_rate(state_bytes, None, "recurrent state", bandwidth)]
+        attention = sum_parts(
+            [attention, part_from_rate(state_bytes, None, "recurrent state", bandwidth)]
         )
     seconds = cost.seconds_per_token + cost.seconds_per_product * traffic.matrix_products
-    return weights, attention, _Part(seconds=seconds, error=0.2 * seconds, memory_seconds=0)
+    return weights, attention, Part(seconds=seconds, error=0.2 * seconds, memory_seconds=0)
 
 
-def _less_cached(weights: _Part, saved_s: float) -> _Part:
+def _less_cached(weights: Part, saved_s: float) -> Part:
     """Take off what the last-level cache keeps from one token to the next."""
     seconds = max(weights.seconds - saved_s, 0.1 * weights.seconds)
     factor = seconds / weights.seconds if weights.seconds else 1.0
-    return _Part(
+    return Part(
         seconds=seconds,
         error=weights.error,
         memory_seconds=weights.memory_seconds * factor,
@@ -149,7 +175,7 @@ def _attention_part(
     read: AttentionRead,
     threads: int,
     bandwidth: float,
-) -> _Part:
+) -> Part:
     n_bytes = read.k_bytes + read.v_bytes
     if traffic.flash_attn and read.cells:
         n_bytes = n_bytes * read.touched_cells // read.cells
@@ -163,41 +189,41 @@ def _attention_part(
     )
     flash = "on" if traffic.flash_attn else "off"
     name = f"attention with {traffic.kv_type_k}:{traffic.kv_type_v} KV, flash-attn {flash},"
-    return _part_from_rate(n_bytes, rate, name, bandwidth)
+    return part_from_rate(n_bytes, rate, name, bandwidth)
 
 
 def _kernel_parts(
     profile: MachineProfile, traffic: ModelTraffic, threads: int, bandwidth: float
-) -> tuple[_Part, _Part, _Part]:
-    weights = _sum_parts(
+) -> tuple[Part, Part, Part]:
+    weights = sum_parts(
         [
-            _part_from_rate(n_bytes, kernel_rate(profile, type_name, threads), type_name, bandwidth)
+            part_from_rate(n_bytes, kernel_rate(profile, type_name, threads), type_name, bandwidth)
             for (type_name, _), n_bytes in traffic.matrices.items()
         ]
     )
     kv_bytes = traffic.kv_read_bytes + traffic.state_read_bytes + traffic.state_write_bytes
-    attention = _part_from_rate(kv_bytes, None, "attention", bandwidth)
-    return weights, attention, _Part(seconds=0, error=0, memory_seconds=0)
+    attention = part_from_rate(kv_bytes, None, "attention", bandwidth)
+    return weights, attention, Part(seconds=0, error=0, memory_seconds=0)
 
 
-def _ceiling_parts(traffic: ModelTraffic, bandwidth: float) -> tuple[_Part, _Part, _Part]:
+def _ceiling_parts(traffic: ModelTraffic, bandwidth: float) -> tuple[Part, Part, Part]:
     kv_bytes = traffic.kv_read_bytes + traffic.kv_write_bytes
     kv_bytes += traffic.state_read_bytes + traffic.state_write_bytes
     attention = kv_bytes / bandwidth
     weights = ceiling_seconds(traffic, bandwidth) - attention
     return (
-        _Part(seconds=weights, error=0, memory_seconds=weights),
-        _Part(seconds=attention, error=0, memory_seconds=attention),
-        _Part(seconds=0, error=0, memory_seconds=0),
+        Part(seconds=weights, error=0, memory_seconds=weights),
+        Part(seconds=attention, error=0, memory_seconds=attention),
+        Part(seconds=0, error=0, memory_seconds=0),
     )
 
 
-def _part_from_rate(n_bytes: int, rate: Rate | None, name: str, bandwidth: float) -> _Part:
+def part_from_rate(n_bytes: int, rate: Rate | None, name: str, bandwidth: float) -> Part:
     if n_bytes == 0:
-        return _Part(seconds=0, error=0, memory_seconds=0)
+        return Part(seconds=0, error=0, memory_seconds=0)
     if rate is None:
         seconds = n_bytes / bandwidth
-        return _Part(
+        return Part(
             seconds=seconds,
             error=0.5 * seconds,
             memory_seconds=seconds,
@@ -205,7 +231,7 @@ def _part_from_rate(n_bytes: int, rate: Rate | None, name: str, bandwidth: float
         )
     seconds = n_bytes / rate.bytes_per_s
     memory_bound = rate.bytes_per_s >= MEMORY_BOUND_SHARE * bandwidth
-    return _Part(
+    return Part(
         seconds=seconds,
         error=rate.relative_error * seconds,
         memory_seconds=seconds if memory_bound else 0,
@@ -213,8 +239,8 @@ def _part_from_rate(n_bytes: int, rate: Rate | None, name: str, bandwidth: float
     )
 
 
-def _sum_parts(parts: Sequence[_Part]) -> _Part:
-    return _Part(
+def sum_parts(parts: Sequence[Part]) -> Part:
+    return Part(
         seconds=sum(p.seconds for p in parts),
         error=math.sqrt(sum(p.error**2 for p in parts)),
         memory_seconds=sum(p.memory_seconds for p in parts),
@@ -222,7 +248,7 @@ def _sum_parts(parts: Sequence[_Part]) -> _Part:
     )
 
 
-def _name_bound(weights: _Part, attention: _Part, overhead: _Part) -> str:
+def _name_bound(weights: Part, attention: Part, overhead: Part) -> str:
     shares = {
         "memory": weights.memory_seconds,
         "kernel": weights.seconds - weights.memory_seconds,
@@ -232,37 +258,33 @@ def _name_bound(weights: _Part, attention: _Part, overhead: _Part) -> str:
     return max(shares, key=lambda name: shares[name])
 
 
-def _interval(
-    profile: MachineProfile, basis: str, seconds: float, parts: Sequence[_Part]
+def seconds_interval(
+    profile: MachineProfile, basis: str, seconds: float, error: float
 ) -> tuple[float, float]:
-    """Return the 90 % interval in tok/s."""
+    """Return the 90 % interval of predicted seconds whose rates have a standard error."""
+    if not seconds:
+        return 0.0, 0.0
     noise = profile.noise.spread / NORMAL_90
     if basis == "ceiling":
-        high = (1 + NORMAL_90 * noise) / seconds
-        return CEILING_LOW_SHARE / seconds, high
-    rates = math.sqrt(sum(p.error**2 for p in parts)) / seconds
+        return seconds / (1 + NORMAL_90 * noise), seconds / CEILING_LOW_SHARE
     form = KERNEL_RELATIVE_ERROR
     if basis == "engine" and profile.engine is not None:
         form = math.hypot(FORM_RELATIVE_ERROR, profile.engine.residual)
     # In the logarithm, so that a wide interval never reaches zero.
-    width = NORMAL_90 * math.sqrt(noise**2 + rates**2 + form**2)
-    return math.exp(-width) / seconds, math.exp(width) / seconds
+    width = NORMAL_90 * math.sqrt(noise**2 + (error / seconds) ** 2 + form**2)
+    return math.exp(-width) * seconds, math.exp(width) * seconds
 
 
 def _assemble(
     profile: MachineProfile,
     traffic: ModelTraffic,
     threads: int,
-    bandwidth: float,
-    basis: str,
-    weights: _Part,
-    attention: _Part,
-    overhead: _Part,
+    step: StepParts,
 ) -> Prediction:
-    by_part = SecondsByPart(
-        weights=weights.seconds, attention=attention.seconds, overhead=overhead.seconds
-    )
-    low, high = _interval(profile, basis, by_part.total, (weights, attention, overhead))
+    weights, attention, overhead = step.weights, step.attention, step.overhead
+    by_part = step.seconds
+    error = math.hypot(weights.error, attention.error, overhead.error)
+    fastest, slowest = seconds_interval(profile, step.basis, by_part.total, error)
     fast_ratio = engine_cost(profile.engine, threads).fast_time_ratio if profile.engine else 1.0
     memory = profile.machine.usable_memory_bytes
     return Prediction(
@@ -276,12 +298,12 @@ def _assemble(
         kv_type_v=traffic.kv_type_v,
         flash_attn=traffic.flash_attn,
         tokens_per_s=1 / by_part.total,
-        low=low,
-        high=high,
+        low=1 / slowest,
+        high=1 / fastest,
         fast_tokens_per_s=1 / (by_part.total * fast_ratio),
-        ceiling_tokens_per_s=1 / ceiling_seconds(traffic, bandwidth),
+        ceiling_tokens_per_s=1 / ceiling_seconds(traffic, step.bandwidth),
         bound=_name_bound(weights, attention, overhead),
-        basis=basis,
+        basis=step.basis,
         bytes_per_token=traffic.total_bytes,
         file_bytes=traffic.file_bytes,
         resident_bytes=traffic.resident_bytes,

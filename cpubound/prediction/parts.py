@@ -1,0 +1,113 @@
+"""The predicted seconds of a token by the parts that ``breakdown`` measures. Pure arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cpubound.model.parts import PARTS, part_of_role
+from cpubound.model.values import EXPERT_PRODUCTS, ModelTraffic, WeightRead
+from cpubound.prediction.decode import (
+    Part,
+    StepParts,
+    part_from_rate,
+    seconds_interval,
+    split_step,
+    sum_parts,
+)
+from cpubound.prediction.rates import engine_cost, kernel_rate, weight_rate
+from cpubound.profile import MachineProfile
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartPrediction:
+    """Predicted seconds of one part with their 90 % interval."""
+
+    seconds: float
+    low: float
+    high: float
+
+
+def predict_parts(
+    profile: MachineProfile, traffic: ModelTraffic, threads: int
+) -> dict[str, PartPrediction]:
+    """Predict the seconds of each part; together they are those of ``predict_decode``.
+
+    A part's matrix products carry their cost per product; what a token costs whatever its
+    products is ``rest``, and small operators (norms) are in both. Raises as ``predict_decode``.
+    """
+    step = split_step(profile, traffic, threads)
+    found: dict[str, list[Part]] = {}
+    for part, weights in _split_weights(profile, traffic, threads, step).items():
+        found.setdefault(part, []).append(weights)
+    state_s = (traffic.state_read_bytes + traffic.state_write_bytes) / step.bandwidth
+    state = Part(seconds=state_s, error=0.5 * state_s, memory_seconds=state_s)
+    attention_s = max(step.attention.seconds - state_s, 0.0) if traffic.attention else 0.0
+    attention = Part(seconds=attention_s, error=step.attention.error, memory_seconds=0)
+    found.setdefault("recurrent", []).append(state)
+    found.setdefault("attention", []).append(attention)
+    for part, overhead in _split_overhead(profile, traffic, threads, step).items():
+        found.setdefault(part, []).append(overhead)
+    return {
+        part: _with_interval(profile, step.basis, sum_parts(found[part]))
+        for part in PARTS
+        if part in found and any(p.seconds for p in found[part])
+    }
+
+
+def _with_interval(profile: MachineProfile, basis: str, part: Part) -> PartPrediction:
+    low, high = seconds_interval(profile, basis, part.seconds, part.error)
+    return PartPrediction(seconds=part.seconds, low=low, high=high)
+
+
+def _split_weights(
+    profile: MachineProfile, traffic: ModelTraffic, threads: int, step: StepParts
+) -> dict[str, Part]:
+    """Share the step's weight seconds out by each matrix's bytes over its own rate."""
+    reads: dict[str, list[Part]] = {}
+    for read in traffic.weights:
+        if step.basis == "ceiling" or read.kind in ("matmul", "experts"):
+            seconds = _matrix_part(profile, read, threads, step)
+            reads.setdefault(part_of_role(read.role), []).append(seconds)
+    sums = {part: sum_parts(parts) for part, parts in reads.items()}
+    total = sum(part.seconds for part in sums.values())
+    # Below 1 by what the last-level cache keeps from one token to the next.
+    scale = step.weights.seconds / total if total else 0.0
+    return {
+        name: Part(
+            seconds=part.seconds * scale,
+            error=part.error * scale,
+            memory_seconds=part.memory_seconds * scale,
+        )
+        for name, part in sums.items()
+    }
+
+
+def _matrix_part(profile: MachineProfile, read: WeightRead, threads: int, step: StepParts) -> Part:
+    rate = None
+    if step.basis == "engine" and profile.engine is not None:
+        rate = weight_rate(profile.engine, read.type, read.columns, threads)
+    elif step.basis == "kernel":
+        rate = kernel_rate(profile, read.type, threads)
+    return part_from_rate(read.n_bytes, rate, read.type, step.bandwidth)
+
+
+def _split_overhead(
+    profile: MachineProfile, traffic: ModelTraffic, threads: int, step: StepParts
+) -> dict[str, Part]:
+    if step.basis != "engine" or profile.engine is None:
+        return {}
+    per_token_s = engine_cost(profile.engine, threads).seconds_per_token
+    counts = {"experts": EXPERT_PRODUCTS * traffic.expert_layers}
+    for read in traffic.weights:
+        if read.kind == "matmul":
+            part = part_of_role(read.role)
+            counts[part] = counts.get(part, 0) + read.count
+    products = max(sum(counts.values()), 1)
+    of_products_s = step.overhead.seconds - per_token_s
+    seconds = {part: of_products_s * count / products for part, count in counts.items()}
+    seconds["rest"] = seconds.get("rest", 0.0) + per_token_s
+    relative = step.overhead.error / step.overhead.seconds if step.overhead.seconds else 0.0
+    return {
+        part: Part(seconds=time, error=relative * time, memory_seconds=0)
+        for part, time in seconds.items()
+    }
