@@ -125,14 +125,10 @@ def coarse_counts(limit: int, landmarks: Sequence[int] = ()) -> tuple[int, ...]:
     A landmark (cores of a cache group, a node, a package) takes the place of a neighbour it
     is close to, so that they do not add up.
     """
-    counts = {limit, *(2**power for power in range(limit.bit_length()))}
-    counts = {count for count in counts if count <= limit}
-    for landmark in sorted(set(landmarks)):
-        if not 1 <= landmark <= limit:
-            continue
-        near = {c for c in counts if 1 < c < limit and 0.8 < c / landmark < 1.25}
-        counts = counts - near | {landmark}
-    return tuple(sorted(counts))
+    kept = {1, limit, *(landmark for landmark in landmarks if 1 <= landmark <= limit)}
+    doubling = (2**power for power in range(limit.bit_length()))
+    free = {c for c in doubling if c <= limit and not any(0.8 < c / k < 1.25 for k in kept)}
+    return tuple(sorted(kept | free))
 
 
 def next_count(rates: Rates) -> int | None:
