@@ -6,6 +6,8 @@ raises these; only ``cpubound.cli.main`` turns them into an exit code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class CpuboundError(Exception):
     """Base of every error that cpubound raises on purpose."""
@@ -32,7 +34,22 @@ class InputError(CpuboundError):
 
 
 class ModelFileError(InputError):
-    """A model file (or a shard of it) cannot be used."""
+    """A model file (or a shard of it) cannot be used.
+
+    ``code`` is that of the finding (docs/findings) where its cause has one, with the numbers
+    of ``evidence``.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str | None = None,
+        evidence: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.evidence = dict(evidence or {})
 
 
 class ProfileError(InputError):

@@ -94,9 +94,12 @@ class _Cursor:
         self._may_keep_bytes = MAX_KEPT_BYTES
         self.end = MAX_HEADER_BYTES if source.size is None else source.size
 
-    def fail(self, what: str, what_to_do: str = "download it again") -> ModelFileError:
+    def fail(
+        self, what: str, what_to_do: str = "download it again", *, code: str | None = None
+    ) -> ModelFileError:
         where = f"{self._source.name}, byte {self.position}"
-        return ModelFileError(f"{what} ({where}): {what_to_do}")
+        evidence = {"byte": self.position} if code else None
+        return ModelFileError(f"{what} ({where}): {what_to_do}", code=code, evidence=evidence)
 
     @property
     def remaining(self) -> int:
@@ -110,12 +113,13 @@ class _Cursor:
         if length > self.remaining:
             raise self.fail(
                 f"the file ends inside its header: {length} bytes are needed, "
-                f"{max(self.remaining, 0)} are left"
+                f"{max(self.remaining, 0)} are left",
+                code="truncated",
             )
         self._window = self._source.read(self.position, max(length, WINDOW_BYTES))
         self._start = self.position
         if len(self._window) < length:
-            raise self.fail("the file ends inside its header")
+            raise self.fail("the file ends inside its header", code="truncated")
         return 0
 
     def unpack(self, scalar: Struct) -> int:
@@ -214,7 +218,7 @@ def _check_magic(cursor: _Cursor, source: Source) -> None:
         cursor.take(4)
         return
     what, what_to_do = _what_it_is(start)
-    raise ModelFileError(f"{what} ({source.name}): {what_to_do}")
+    raise ModelFileError(f"{what} ({source.name}): {what_to_do}", code="not-gguf")
 
 
 def _what_it_is(start: bytes) -> tuple[str, str]:

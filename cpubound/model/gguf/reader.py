@@ -60,7 +60,9 @@ def shard_names(name: str, count: int) -> tuple[str, ...]:
     if match is None or int(match["count"]) != count:
         raise ModelFileError(
             f"this is one of {count} shards, but not named so ({name}): "
-            f"name it …-0000N-of-{count:05d}.gguf beside the others"
+            f"name it …-0000N-of-{count:05d}.gguf beside the others",
+            code="split",
+            evidence={"shards": count},
         )
     return tuple(f"{match['prefix']}-{n:05d}-of-{count:05d}.gguf" for n in range(1, count + 1))
 
@@ -88,7 +90,9 @@ def _read_shards(name: str, count: int, given: GgufHeader, open_source: Opener) 
         if header.metadata.get("split.no") != number or _split_count(header) != count:
             raise ModelFileError(
                 f"this is not shard {number + 1} of {count}, as its name says ({shard}): "
-                "download it again"
+                "download it again",
+                code="split",
+                evidence={"shards": count, "shard": number + 1},
             )
         headers.append(header)
     claimed = headers[0].metadata.get("split.tensors.count")
@@ -96,7 +100,9 @@ def _read_shards(name: str, count: int, given: GgufHeader, open_source: Opener) 
     if isinstance(claimed, int) and claimed != found:
         raise ModelFileError(
             f"the {count} shards hold {found} tensors where {claimed} are expected ({name}): "
-            "download them again, all from one place"
+            "download them again, all from one place",
+            code="split",
+            evidence={"shards": count, "tensors": found, "expected_tensors": claimed},
         )
     return headers
 
@@ -106,7 +112,9 @@ def _read_shard(shard: str, number: int, count: int, open_source: Opener) -> Ggu
         return _read_one(shard, open_source)
     except NoSuchFile:
         raise NoSuchFile(
-            f"shard {number + 1} of {count} is missing ({shard}): download it to that place"
+            f"shard {number + 1} of {count} is missing ({shard}): download it to that place",
+            code="split",
+            evidence={"shards": count, "shard": number + 1},
         ) from None
 
 
@@ -128,14 +136,18 @@ def _check_data(header: GgufHeader, source: Source) -> tuple[str, ...]:
     if end > header.size:
         raise ModelFileError(
             f"the file is cut short by {end - header.size} of {end} bytes: the data of "
-            f"{_beyond(header)} lie past its end ({header.source}): download it again"
+            f"{_beyond(header)} lie past its end ({header.source}): download it again",
+            code="truncated",
+            evidence={"missing_bytes": end - header.size, "expected_bytes": end},
         )
     end += -end % header.alignment
     if end < header.size:
         if source.read(end, len(MAGIC)) == MAGIC:
             raise ModelFileError(
                 f"a second GGUF begins at byte {end}: shards were joined with cat "
-                f"({header.source}): keep the shards apart and give the first"
+                f"({header.source}): keep the shards apart and give the first",
+                code="split",
+                evidence={"second_starts_at_byte": end, "file_bytes": header.size},
             )
         if all(tensor.type.block_bytes for tensor in header.tensors):
             return (f"{header.size - end} bytes follow the last tensor",)
@@ -160,20 +172,24 @@ def _refuse_what_does_not_decode(header: GgufHeader) -> None:
     if kind == "mmproj" or architecture == "clip":
         raise ModelFileError(
             f"this is a vision or audio projector (mmproj), which decodes nothing ({where}): "
-            "give the language model it belongs to"
+            "give the language model it belongs to",
+            code="projector",
         )
     if kind == "adapter" or "adapter.type" in metadata:
         raise ModelFileError(
-            f"this is a LoRA adapter, not a model ({where}): give the model it was made for"
+            f"this is a LoRA adapter, not a model ({where}): give the model it was made for",
+            code="projector",
         )
     if architecture == "controlvector":
         raise ModelFileError(
-            f"this is a control vector, not a model ({where}): give the model it was made for"
+            f"this is a control vector, not a model ({where}): give the model it was made for",
+            code="projector",
         )
     if kind == "imatrix" or "imatrix.datasets" in metadata:
         raise ModelFileError(
             f"this is an importance matrix (imatrix), not a model ({where}): "
-            "give the model it was computed from"
+            "give the model it was computed from",
+            code="projector",
         )
     if not isinstance(architecture, str) or not architecture:
         raise ModelFileError(
@@ -186,7 +202,8 @@ def _model_spec(headers: Sequence[GgufHeader]) -> ModelSpec:
     tensors = _all_tensors(headers)
     if not tensors:
         raise ModelFileError(
-            f"the file holds a vocabulary but no tensors ({first.source}): give a whole model"
+            f"the file holds a vocabulary but no tensors ({first.source}): give a whole model",
+            code="projector",
         )
     architecture = str(first.metadata["general.architecture"])
     file_type = first.metadata.get("general.file_type")
