@@ -45,19 +45,21 @@ class _Mount:
 def read_limits(root: Root, online: CpuSet) -> Limits:
     """Read affinity, cpuset, quota and memory limit over the whole chain of cgroups."""
     cgroups = _Cgroups(root)
-    statistics = next(
-        (fields for folder in cgroups.chain("cpu") if (fields := _read_statistics(root, folder))),
-        {},
-    )
+    periods, throttled_periods = _read_periods(root, cgroups)
     return Limits(
         allowed=_read_allowed(root, cgroups, online),
         quota_cpus=_smallest(_read_quota(root, folder) for folder in cgroups.chain("cpu")),
         memory_limit_bytes=_smallest(
             _read_memory_limit(root, folder) for folder in cgroups.chain("memory")
         ),
-        periods=statistics.get("nr_periods"),
-        throttled_periods=statistics.get("nr_throttled"),
+        periods=periods,
+        throttled_periods=throttled_periods,
     )
+
+
+def read_quota_periods(root: Root) -> tuple[int | None, int | None]:
+    """Read the scheduler periods of the process's own group, and how many were throttled."""
+    return _read_periods(root, _Cgroups(root))
 
 
 def count_effective_cpus(allowed: int, quota_cpus: float | None) -> int:
@@ -216,6 +218,13 @@ def _read_memory_limit(root: Root, folder: str) -> int | None:
     names = ("memory.max", "memory.high", "memory.limit_in_bytes")
     limit = _smallest(root.read_integer(f"{folder}/{name}") for name in names)
     return limit if limit is not None and 0 < limit < _NO_MEMORY_LIMIT else None
+
+
+def _read_periods(root: Root, cgroups: _Cgroups) -> tuple[int | None, int | None]:
+    for folder in cgroups.chain("cpu"):
+        if fields := _read_statistics(root, folder):
+            return fields.get("nr_periods"), fields.get("nr_throttled")
+    return None, None
 
 
 def _read_statistics(root: Root, folder: str) -> dict[str, int]:

@@ -32,7 +32,7 @@ def read_power(root: Root, online: CpuSet) -> Power:
         platform_profile=root.read_text("/sys/firmware/acpi/platform_profile") or None,
         boost=_read_boost(root, online),
         on_battery=_read_on_battery(root),
-        throttle_events=_read_throttle_events(root, online),
+        throttle_events=read_throttle_events(root, online),
     )
 
 
@@ -78,7 +78,8 @@ def _read_on_battery(root: Root) -> bool | None:
     return False if mains else None
 
 
-def _read_throttle_events(root: Root, online: CpuSet) -> int | None:
+def read_throttle_events(root: Root, online: CpuSet) -> int | None:
+    """Read how often heat slowed a core or a package since boot, over all CPUs."""
     names = ("core_throttle_count", "package_throttle_count", "count")
     counts = [
         root.read_integer(f"{CPU_FOLDER}/cpu{cpu}/thermal_throttle/{name}")
