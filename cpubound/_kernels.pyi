@@ -11,6 +11,7 @@ class KernelRow(TypedDict):
     write_allocate_bytes: float
     flops: float
     arrays: int
+    unit_bytes: int
     block_elements: int
     activation_elements: int
 
@@ -21,6 +22,7 @@ PAGES_FILE: int
 
 def isas() -> tuple[tuple[str, bool], ...]: ...
 def kernel_table() -> list[KernelRow]: ...
+def measure_clock() -> tuple[int, float]: ...
 def array_bytes(index: int, array: int, units: int, columns: int = 0) -> int: ...
 
 class Memory:

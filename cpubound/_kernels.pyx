@@ -39,6 +39,7 @@ cdef extern from "cb_kernels.h" nogil:
         cb_isa isa
         const char *dtype
         int arrays
+        size_t unit_bytes
         cb_traffic traffic
         cb_fill_fn fill
         const cb_format *format
@@ -56,6 +57,10 @@ cdef extern from "cb_team.h" nogil:
         uint64_t checksum
     enum:
         CB_OK
+    ctypedef struct cb_clock:
+        int64_t step_ns
+        double read_ns
+    cb_clock cb_measure_clock()
     cb_team *cb_team_create(int threads)
     void cb_team_destroy(cb_team *team)
     void cb_team_stop(cb_team *team)
@@ -112,6 +117,7 @@ def kernel_table():
             "write_allocate_bytes": k.traffic.write_allocate_bytes,
             "flops": k.traffic.flops,
             "arrays": k.arrays,
+            "unit_bytes": k.unit_bytes,
             "block_elements": 0 if k.format is NULL else k.format.block_elements,
             "activation_elements": 0 if k.format is NULL else k.format.activation_elements,
         })
@@ -121,6 +127,14 @@ def kernel_table():
 def array_bytes(size_t index, int array, size_t units, size_t columns=0):
     """Return the bytes of one array that a run over ``units`` units touches."""
     return cb_array_bytes(kernel_at(index), array, units, columns)
+
+
+def measure_clock():
+    """Return (smallest step seen, cost of a reading) of the clock of runs, in nanoseconds."""
+    cdef cb_clock clock
+    with nogil:
+        clock = cb_measure_clock()
+    return clock.step_ns, clock.read_ns
 
 
 cdef class Memory:

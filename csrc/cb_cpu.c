@@ -4,7 +4,7 @@
 
 const char *cb_isa_name(cb_isa isa) {
     static const char *const names[CB_ISA_COUNT] = {
-        "portable", "avx2", "avx512", "avx512vnni", "neon", "dotprod",
+        "portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "neon", "dotprod",
     };
     return names[isa];
 }
@@ -58,13 +58,15 @@ int cb_isa_available(cb_isa isa) {
     const unsigned leaf7_avx2 = 1u << 5;
     const unsigned leaf7_avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F DQ BW VL */
     const unsigned leaf7_vnni = 1u << 11;
+    const unsigned leaf7_1_bf16 = 1u << 5;
     const unsigned state_ymm = 1u << 1 | 1u << 2;
     const unsigned state_zmm = state_ymm | 1u << 5 | 1u << 6 | 1u << 7;
 
     if (isa == CB_ISA_PORTABLE) {
         return 1;
     }
-    if (isa != CB_ISA_AVX2 && isa != CB_ISA_AVX512 && isa != CB_ISA_AVX512VNNI) {
+    if (isa != CB_ISA_AVX2 && isa != CB_ISA_AVX512 && isa != CB_ISA_AVX512VNNI &&
+        isa != CB_ISA_AVX512BF16) {
         return 0;
     }
     if (!has_bits(read_cpuid(1, 0).ecx, leaf1_avx2)) {
@@ -80,6 +82,9 @@ int cb_isa_available(cb_isa isa) {
     }
     if (!has_bits(state, state_zmm) || !has_bits(leaf7.ebx, leaf7_avx512)) {
         return 0;
+    }
+    if (isa == CB_ISA_AVX512BF16) {
+        return has_bits(read_cpuid(7, 1).eax, leaf7_1_bf16);
     }
     return isa == CB_ISA_AVX512 || has_bits(leaf7.ecx, leaf7_vnni);
 }

@@ -7,6 +7,8 @@ typedef struct family {
 
 static const family families[] = {
     {cb_stream_kernels, &cb_stream_kernel_count},
+    {cb_latency_kernels, &cb_latency_kernel_count},
+    {cb_peak_kernels, &cb_peak_kernel_count},
     {cb_gemv_float_kernels, &cb_gemv_float_kernel_count},
     {cb_gemv_quant_kernels, &cb_gemv_quant_kernel_count},
     {cb_team_kernels, &cb_team_kernel_count},
@@ -38,7 +40,7 @@ size_t cb_array_bytes(const cb_kernel *kernel, int array, size_t units, size_t c
         return 0;
     }
     if (format == NULL) {
-        return units * sizeof(double);
+        return units * kernel->unit_bytes;
     }
     switch (array) {
     case 0:

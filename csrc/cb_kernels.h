@@ -1,7 +1,8 @@
 /* The kernel table: every kernel, for every instruction set, with its traffic.
  *
- * A kernel works on units begin … end-1: elements of its arrays (stream kernels) or rows
- * of a matrix (GEMV). One call over a thread's units is that thread's part of a pass.
+ * A kernel works on units begin … end-1: elements of its arrays (stream kernels), cache lines
+ * (latency), rows of a matrix (GEMV) or turns of a loop (peak). One call over a thread's units
+ * is that thread's part of a pass.
  * Kernels are called only through this table, so that no compiler can see through a
  * repetition of passes.
  */
@@ -35,7 +36,7 @@ typedef struct cb_traffic {
     double read_bytes;
     double write_bytes;
     double write_allocate_bytes; /* read by the hardware before a temporal store */
-    double flops;
+    double flops;                /* operations; a multiply-add is two, in integers too */
 } cb_traffic;
 
 /* How a matrix and the vector it is multiplied with are stored. */
@@ -53,8 +54,9 @@ typedef struct cb_kernel {
     const char *variant; /* "" or what sets it apart from its namesake */
     cb_isa isa;
     const char *dtype;
-    int arrays; /* how many of args->array it uses */
-    int rotate; /* after a pass the written array becomes the last of this many */
+    int arrays;        /* how many of args->array it uses */
+    size_t unit_bytes; /* of each array; 0: without arrays, or the format says */
+    int rotate;        /* after a pass the written array becomes the last of this many */
     cb_traffic traffic;
     cb_pass_fn pass;
     cb_fill_fn fill;
@@ -70,6 +72,10 @@ size_t cb_array_bytes(const cb_kernel *kernel, int array, size_t units, size_t c
 /* The family tables, each at the end of its file. */
 extern const cb_kernel cb_stream_kernels[];
 extern const size_t cb_stream_kernel_count;
+extern const cb_kernel cb_latency_kernels[];
+extern const size_t cb_latency_kernel_count;
+extern const cb_kernel cb_peak_kernels[];
+extern const size_t cb_peak_kernel_count;
 extern const cb_kernel cb_gemv_float_kernels[];
 extern const size_t cb_gemv_float_kernel_count;
 extern const cb_kernel cb_gemv_quant_kernels[];

@@ -44,5 +44,6 @@
 #define CB_FEATURES_DOTPROD "arch=armv8.2-a+dotprod"
 #endif
 #define CB_FEATURES_AVX512VNNI "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
+#define CB_FEATURES_AVX512BF16 "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"
 
 #endif

@@ -34,4 +34,12 @@ int cb_team_wait(cb_team *team);
 int cb_team_run(cb_team *team, const cb_kernel *kernel, const cb_args *args, size_t begin,
                 size_t end, size_t passes, cb_run *run);
 
+/* The clock that runs are timed with. */
+typedef struct cb_clock {
+    int64_t step_ns; /* smallest step seen between two readings */
+    double read_ns;  /* what a reading costs */
+} cb_clock;
+
+cb_clock cb_measure_clock(void);
+
 #endif

@@ -9,8 +9,11 @@ from cpubound import _kernels as native
 from cpubound.kernels.table import TableRow, available_isas, table_rows
 
 ROWS = [row for row in table_rows() if row.spec.isa in available_isas()]
-STREAM = [row for row in ROWS if not row.is_gemv and row.arrays]
+STREAM = [row for row in ROWS if row.unit_bytes == 8]
 WRITING = [row for row in STREAM if row.spec.write_bytes]
+NON_TEMPORAL = [row for row in WRITING if row.spec.name.endswith("_nt")]
+LATENCY = next(row for row in ROWS if row.spec.name == "latency")
+PEAK = [row for row in ROWS if row.spec.flops and not row.arrays]
 GEMV_F32 = [row for row in ROWS if row.spec.name == "gemv_f32"]
 SIZES = [0, 1, 3, 4, 5, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 4096 + 3]
 SCALAR = 3.0
@@ -40,8 +43,11 @@ def unaligned(values: np.ndarray, offset: int = 4) -> np.ndarray:
 def stream_pass(name: str, arrays: list[np.ndarray], begin: int, end: int) -> None:
     """One pass as its definition says, in numpy."""
     part = slice(begin, end)
-    a, b = arrays[0], arrays[1]
-    if name == "copy":
+    name = name.removesuffix("_nt")
+    a, b = arrays[0], arrays[-1] if len(arrays) < 3 else arrays[1]
+    if name == "write":
+        a[part] = SCALAR
+    elif name == "copy":
         a[part] = b[part]
     elif name == "scale":
         a[part] = SCALAR * b[part]
@@ -95,6 +101,8 @@ def test_the_checksum_tells_how_many_passes_ran(row: TableRow) -> None:
     checksums = set()
     for passes in range(6):
         arrays = [np.ones(n, np.uint8) for n in sizes]
+        if row is LATENCY:
+            native.Operands(row.index, arrays, units).fill(0, units)
         checksums.add(run(row, arrays, 0, units, passes, columns))
     assert len(checksums) == 6
 
@@ -139,8 +147,63 @@ def test_declared_traffic_is_what_the_arrays_hold(row: TableRow) -> None:
         assert row.spec.read_bytes * 10 * columns == weights
     else:
         moved = row.spec.read_bytes + row.spec.write_bytes
-        assert moved == 8 * row.arrays
-        assert row.spec.write_allocate_bytes == row.spec.write_bytes
+        assert moved == row.unit_bytes * row.arrays
+
+
+@pytest.mark.parametrize("row", WRITING, ids=label)
+def test_write_allocate_is_declared_for_temporal_stores_and_only_for_them(row: TableRow) -> None:
+    avoided = row in NON_TEMPORAL and row.spec.isa != "portable"
+    assert row.spec.write_allocate_bytes == (0 if avoided else row.spec.write_bytes)
+
+
+@pytest.mark.parametrize("row", NON_TEMPORAL, ids=label)
+@pytest.mark.parametrize("offset", [0, 8, 24, 56])
+def test_non_temporal_stores_begin_at_any_element(row: TableRow, offset: int) -> None:
+    rng = np.random.default_rng(offset)
+    arrays = [unaligned(rng.standard_normal(1000), offset) for _ in range(row.arrays)]
+    expected = [array.copy() for array in arrays]
+    stream_pass(row.spec.name, expected, 3, 997)
+    run(row, arrays, 3, 997)
+    for array, right in zip(arrays, expected, strict=True):
+        np.testing.assert_array_equal(array, right)
+
+
+@pytest.mark.parametrize("row", PEAK, ids=label)
+@pytest.mark.parametrize("units", [0, 1, 2, 1000])
+def test_a_peak_kernel_does_every_multiply_add_it_declares(row: TableRow, units: int) -> None:
+    assert run(row, [], 0, units) - 1 == units * row.spec.flops / 2
+
+
+def chain(begin: int, end: int) -> np.ndarray:
+    """Return, for each line of a part, the line that follows it in the cycle."""
+    line = LATENCY.unit_bytes
+    memory = np.zeros(native.array_bytes(LATENCY.index, 0, end), np.uint8)
+    native.Operands(LATENCY.index, [memory], end).fill(begin, end)
+    following = memory.reshape(-1, line)[begin:end, :8].copy().view(np.uint64).ravel()
+    return ((following - np.uint64(memory.ctypes.data)) // np.uint64(line)).astype(int)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 1), (0, 2), (5, 8), (3, 1000), (64, 4160)])
+def test_the_lines_of_a_part_form_one_cycle(begin: int, end: int) -> None:
+    following = chain(begin, end)
+    at, seen = begin, set()
+    for _ in range(end - begin):
+        at = following[at - begin]
+        seen.add(at)
+    assert at == begin
+    assert seen == set(range(begin, end))
+
+
+def test_the_cycle_leaps_about_and_not_to_the_next_line() -> None:
+    steps = np.abs(np.diff(np.stack([np.arange(4096), chain(0, 4096)]), axis=0))
+    assert np.median(steps) > 500
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 0), (0, 1), (2, 9), (0, 300)])
+def test_a_pass_goes_round_the_whole_cycle(begin: int, end: int) -> None:
+    memory = np.zeros(native.array_bytes(LATENCY.index, 0, 300), np.uint8)
+    native.Operands(LATENCY.index, [memory], 300).fill(begin, end)
+    assert run(LATENCY, [memory], begin, end) - 1 == (begin if begin < end else 0)
 
 
 def test_arrays_that_are_too_short_are_refused() -> None:

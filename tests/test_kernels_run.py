@@ -40,6 +40,7 @@ def test_detection_agrees_with_the_operating_system() -> None:
         "avx2": {"avx2", "fma", "f16c"},
         "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
         "avx512vnni": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
+        "avx512bf16": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"},
         "neon": {"asimd"},
         "dotprod": {"asimddp"},
     }
@@ -50,7 +51,7 @@ def test_detection_agrees_with_the_operating_system() -> None:
 def test_every_kernel_exists_for_every_basic_isa() -> None:
     names = {spec.name for spec in kernels.kernel_specs()}
     assert {"read", "copy", "scale", "add", "triad", "gemv_f32", "barrier"} <= names
-    for name in names - {"barrier"}:
+    for name in names - {"barrier", "peak_bf16", "peak_int8"}:
         isas = {spec.isa for spec in kernels.kernel_specs() if spec.name == name}
         assert "portable" in isas
         assert isas & {"avx2", "neon"} or isas == {"portable"}
@@ -97,7 +98,7 @@ def test_an_isa_that_cannot_run_here_is_an_error_that_lists_those_that_can(
 
 
 def test_an_unknown_kernel_is_an_error_that_lists_the_known(monkeypatch) -> None:
-    with pytest.raises(UsageError, match=r"no such kernel \(reed\): choose from read, copy"):
+    with pytest.raises(UsageError, match=r"no such kernel \(reed\): choose from read, write"):
         open_kernel("reed", threads=1, working_set_bytes=SMALL)
 
 
@@ -124,6 +125,58 @@ def test_a_measurement_keeps_every_sample_and_counts_declared_bytes(
         assert measured.cpus is not None
         assert len(measured.cpus) == threads
         assert set(measured.cpus) <= os.sched_getaffinity(0)
+
+
+def test_the_compute_roof_is_counted_in_operations() -> None:
+    measured = run_kernel("peak_fp32", threads=2, samples=1)
+    assert measured.working_set_bytes == measured.bytes_per_pass == 0
+    spec = next(s for s in kernels.kernel_specs() if s.name == "peak_fp32")
+    assert measured.flops_per_pass == spec.flops * 2 * measured.units_per_thread
+    assert measured.best_flops_per_s == measured.flops_per_pass / measured.samples_s[0]
+
+
+def test_a_kernel_without_plain_c_says_what_it_needs() -> None:
+    with pytest.raises(IsaUnavailable, match=r"peak_int8 needs .* leave it out"):
+        run_kernel("peak_int8", threads=1, isa="portable")
+
+
+def test_runnable_kernels_can_be_opened() -> None:
+    runnable = kernels.runnable_kernels()
+    assert {"read", "latency", "peak_fp32", "barrier"} <= set(runnable)
+    with open_kernel(runnable[0], threads=1, working_set_bytes=SMALL) as bench:
+        assert bench.spec.name == runnable[0]
+
+
+def test_latency_is_the_time_of_one_load() -> None:
+    measured = run_kernel("latency", threads=2, working_set_bytes=SMALL, samples=1)
+    assert measured.units_per_thread == SMALL // 2 // 64
+    assert measured.best_seconds_per_unit == measured.samples_s[0] / measured.units_per_thread
+
+
+def test_write_allocate_stands_beside_the_bytes_and_not_in_them() -> None:
+    measured = run_kernel("copy", threads=1, working_set_bytes=SMALL, samples=1)
+    assert measured.bytes_per_pass == measured.working_set_bytes
+    assert measured.write_allocate_bytes_per_pass == measured.bytes_per_pass // 2
+
+
+@pytest.mark.parametrize(("first_touch", "by_first"), [("reader", 1), ("one_thread", 3)])
+def test_memory_is_touched_first_by_whom_it_was_asked_for(
+    first_touch: str, by_first: int, monkeypatch
+) -> None:
+    parts: list[tuple[int, int]] = []
+    original = KernelBench._fill_parts
+
+    def spy(self: KernelBench, rank: int) -> None:
+        if rank == 0:
+            filled = self._operands
+            self._operands = type("Spy", (), {"fill": lambda _, *part: parts.append(part)})()
+            original(self, rank)
+            self._operands = filled
+        original(self, rank)
+
+    monkeypatch.setattr(KernelBench, "_fill_parts", spy)
+    with open_kernel("read", threads=3, working_set_bytes=SMALL, first_touch=first_touch):
+        assert len(parts) == by_first
 
 
 def test_flops_are_counted_as_declared() -> None:
@@ -212,6 +265,7 @@ def test_a_closed_bench_refuses_to_sample() -> None:
         ({"threads": 2, "cpus": (0,)}, "2 threads need as many CPUs"),
         ({"threads": 1, "working_set_bytes": 7}, "working set is too small"),
         ({"threads": 1, "page_kind": "anon_1g"}, "no such page kind"),
+        ({"threads": 1, "first_touch": "nobody"}, "no such first touch"),
     ],
 )
 def test_wrong_arguments_are_usage_errors(arguments: dict, message: str) -> None:

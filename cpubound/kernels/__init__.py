@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpubound.kernels.run import KernelBench, open_kernel, run_kernel
-from cpubound.kernels.table import available_isas, kernel_specs, select_isa
+from cpubound.kernels.table import available_isas, kernel_specs, runnable_kernels, select_isa
 from cpubound.kernels.values import KernelSpec, Measurement
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "kernel_specs",
     "open_kernel",
     "run_kernel",
+    "runnable_kernels",
     "select_isa",
 ]

@@ -26,8 +26,11 @@ _CONTEST_TURN_S = 2e-3
 # Arrays begin at different offsets in their pages: equal ones would fall into the same
 # cache sets and make loads wait for unrelated stores ("4 KiB aliasing").
 _STAGGER_BYTES = 1088
-# Threads take whole pages of a stream, so that each page is touched first by its reader.
-_STREAM_GRAIN = 4096 // 8
+# Threads take whole pages, so that each page is touched first by its reader.
+_PAGE_BYTES = 4096
+# Turns of the loop in each thread's pass of a kernel without memory: some microseconds.
+_REGISTER_UNITS = 1000
+FIRST_TOUCHES = ("reader", "one_thread")
 
 
 class KernelBench:
@@ -49,6 +52,7 @@ class KernelBench:
         isa: str | None = None,
         columns: int = DEFAULT_COLUMNS,
         min_sample_s: float = DEFAULT_SAMPLE_S,
+        first_touch: str = "reader",
     ) -> None:
         if threads < 1:
             raise UsageError(
@@ -58,6 +62,10 @@ class KernelBench:
             raise UsageError(
                 f"{threads} threads need as many CPUs ({len(cpus)} given): name one each"
             )
+        if first_touch not in FIRST_TOUCHES:
+            raise UsageError(
+                f"no such first touch ({first_touch}): choose from {', '.join(FIRST_TOUCHES)}"
+            )
         rows = candidates(kernel, isa)
         if page_kind == "file" and rows[0].spec.write_bytes:
             raise UsageError(
@@ -66,9 +74,10 @@ class KernelBench:
         self.threads = threads
         self.min_sample_s = max(min_sample_s, MIN_SAMPLE_S)
         self._columns = columns if rows[0].is_gemv else 0
-        self._units = _units_in(rows[0], working_set_bytes, self._columns)
-        grain = 1 if rows[0].is_gemv else _STREAM_GRAIN
+        self._units = _units_in(rows[0], working_set_bytes, self._columns, threads)
+        grain = _PAGE_BYTES // rows[0].unit_bytes if rows[0].unit_bytes else 1
         self._bounds = _split(self._units, threads, grain)
+        self._first_touch = first_touch
         self._memories = [
             allocate(n_bytes + position * _STAGGER_BYTES, page_kind)
             for position, n_bytes in enumerate(_array_sizes(rows[0], self._units, self._columns))
@@ -147,18 +156,28 @@ class KernelBench:
             page_kind=self.page_kind,
             working_set_bytes=self.working_set_bytes,
             bytes_per_pass=self.bytes_per_pass,
+            write_allocate_bytes_per_pass=round(self.spec.write_allocate_bytes * self._elements),
             flops_per_pass=round(self.spec.flops * self._elements),
+            units_per_thread=max(end - begin for begin, end in self._bounds),
             samples_s=tuple(samples_s),
         )
 
     def _touch(self, row: TableRow) -> None:
-        """Let each thread write its own part first; activations come from this thread."""
+        """Let each thread, or the first, write the parts; activations come from this thread."""
         self._use(row)
         if row.is_gemv:
             self._operands.quantize(_activations(self._columns))
-        self._team.call(lambda rank: self._operands.fill(*self._bounds[rank]))
+        self._team.call(self._fill_parts)
         if self._memories and row.spec.write_bytes == 0:
             self._flush()
+
+    def _fill_parts(self, rank: int) -> None:
+        if self._first_touch == "reader":
+            parts = [self._bounds[rank]]
+        else:
+            parts = self._bounds if rank == 0 else []
+        for part in parts:
+            self._operands.fill(*part)
 
     def _flush(self) -> None:
         try:
@@ -226,6 +245,7 @@ def open_kernel(
     isa: str | None = None,
     columns: int = DEFAULT_COLUMNS,
     min_sample_s: float = DEFAULT_SAMPLE_S,
+    first_touch: str = "reader",
 ) -> KernelBench:
     """Make a kernel ready to be sampled, and find the fastest way to run it.
 
@@ -234,13 +254,15 @@ def open_kernel(
     kernel : a name from ``kernel_specs``.
     threads : how many run it together.
     working_set_bytes : what all threads and all arrays hold together; a little less is
-        taken to make it even. Nothing for ``barrier``.
+        taken to make it even. Nothing for ``barrier`` and the peak kernels.
     page_kind : "anon_4k", "anon_2m" or (for kernels that only read) "file".
     cpus : where to pin each thread; None takes the allowed CPUs in their order.
     isa : the instruction set to use; None compares those that can run here (or takes
         ``CPUBOUND_ISA``).
     columns : weights per row of a GEMV.
     min_sample_s : how long a sample should be; at least a millisecond.
+    first_touch : "reader" (each thread touches its own part first) or "one_thread" (the
+        first thread touches all, as a loader does).
 
     Raises
     ------
@@ -255,6 +277,7 @@ def open_kernel(
         isa=isa,
         columns=columns,
         min_sample_s=min_sample_s,
+        first_touch=first_touch,
     )
 
 
@@ -268,6 +291,7 @@ def run_kernel(
     isa: str | None = None,
     columns: int = DEFAULT_COLUMNS,
     min_sample_s: float = DEFAULT_SAMPLE_S,
+    first_touch: str = "reader",
     samples: int = 10,
 ) -> Measurement:
     """Open a kernel, take ``samples`` samples one after the other, and close it.
@@ -283,14 +307,15 @@ def run_kernel(
         isa=isa,
         columns=columns,
         min_sample_s=min_sample_s,
+        first_touch=first_touch,
     ) as bench:
         return bench.measurement([bench.sample() for _ in range(samples)])
 
 
-def _units_in(row: TableRow, working_set_bytes: int, columns: int) -> int:
-    """Return how many elements (or rows of a matrix) fill a working set."""
+def _units_in(row: TableRow, working_set_bytes: int, columns: int, threads: int) -> int:
+    """Return how many elements, cache lines or rows of a matrix fill a working set."""
     if row.arrays == 0:
-        return 0
+        return threads * _REGISTER_UNITS if row.spec.flops else 0
     if row.is_gemv and columns % math.lcm(row.block_elements, row.activation_elements):
         raise UsageError(
             f"{row.spec.name} takes rows of whole blocks (columns={columns}): use a multiple of "

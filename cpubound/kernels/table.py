@@ -19,6 +19,7 @@ class TableRow:
     index: int
     spec: KernelSpec
     arrays: int  # how many arrays it takes
+    unit_bytes: int  # bytes of a unit in each array; 0 without arrays and for a GEMV
     block_elements: int  # weights per block; 0 for a kernel that is not a GEMV
     activation_elements: int  # activations per block of the vector
 
@@ -70,11 +71,18 @@ def table_rows() -> tuple[TableRow, ...]:
                 flops=row["flops"],
             ),
             arrays=row["arrays"],
+            unit_bytes=row["unit_bytes"],
             block_elements=row["block_elements"],
             activation_elements=row["activation_elements"],
         )
         for index, row in enumerate(load_native().kernel_table())
     )
+
+
+def runnable_kernels() -> tuple[str, ...]:
+    """Return the names of the kernels that some instruction set available here can run."""
+    available = available_isas()
+    return tuple(dict.fromkeys(row.spec.name for row in table_rows() if row.spec.isa in available))
 
 
 def select_isa(isa: str | None = None) -> str | None:
@@ -109,7 +117,7 @@ def candidates(name: str, isa: str | None = None) -> tuple[TableRow, ...]:
     Raises
     ------
     UsageError : no such kernel.
-    IsaUnavailable : from ``select_isa``.
+    IsaUnavailable : from ``select_isa``, or the kernel needs what this CPU lacks.
     """
     rows = [row for row in table_rows() if row.spec.name == name]
     if not rows:
@@ -118,8 +126,14 @@ def candidates(name: str, isa: str | None = None) -> tuple[TableRow, ...]:
     strength = {available: rank for rank, available in enumerate(available_isas())}
     runnable = [row for row in rows if row.spec.isa in strength]
     wanted = select_isa(isa)
+    limit = strength[wanted] if wanted is not None else len(strength)
+    allowed = [row for row in runnable if strength[row.spec.isa] <= limit]
+    if not allowed:
+        needed = ", ".join(dict.fromkeys(row.spec.isa for row in rows))
+        raise IsaUnavailable(
+            f"{name} needs an instruction set that cannot be used here ({needed}): leave it out"
+        )
     if wanted is not None:
-        allowed = [row for row in runnable if strength[row.spec.isa] <= strength[wanted]]
         best = max(strength[row.spec.isa] for row in allowed)
         return tuple(row for row in allowed if strength[row.spec.isa] == best)
     return tuple(row for row in runnable if row.spec.isa != "portable") or tuple(runnable)
