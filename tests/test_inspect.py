@@ -97,6 +97,18 @@ def test_settings_reach_the_figures(run: Run) -> None:
     assert (plain["flash_attn"], off["flash_attn"]) == (True, False)
 
 
+def test_a_context_that_only_rounding_makes_large_enough_is_told(run: Run) -> None:
+    found = document(run, "llama-3.2-1b:Q8_0", "--depth", "200", "--n-ctx", "100")
+    assert found["n_ctx"] == 256
+    assert any("a context of 100 does not hold 200 tokens" in n for n in found["assumptions"])
+    for n_ctx in ("201", "300"):
+        found = document(run, "llama-3.2-1b:Q8_0", "--depth", "200", "--n-ctx", n_ctx)
+        assert found["assumptions"] == []
+    code, _, err = run("llama-3.2-1b:Q8_0", "--depth", "300", "--n-ctx", "100")
+    assert code == 2
+    assert "give at least 301" in err
+
+
 def test_the_table_of_a_mixture_shows_active_and_total(run: Run) -> None:
     code, out, _ = run("qwen3-30b-a3b:Q4_K_M")
     assert code == 0

@@ -122,6 +122,8 @@ def test_a_config_is_a_model_of_any_file_type(config_file: Path) -> None:
         ({"num_hidden_layers": 10**12}, "num_hidden_layers"),
         ({"vocab_size": -3}, "vocab_size"),
         ({"intermediate_size": 0}, "shape"),
+        ({"num_attention_heads": 7}, "7 heads do not divide the width .*hidden_size 256"),
+        ({"num_key_value_heads": 3}, "3 key-value heads do not divide the heads"),
     ],
 )
 def test_a_config_that_describes_no_model_is_refused(

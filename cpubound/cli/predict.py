@@ -81,7 +81,7 @@ def command(
         from cpubound.cli.survey import catalogue_specs, local_specs, print_survey
 
         found = api.survey(
-            local_specs() if local else catalogue_specs(),
+            local_specs() if local else catalogue_specs(profile.machine.usable_memory_bytes),
             depth=depth[0],
             n_ctx=n_ctx,
             kv_type=kv_type,

@@ -34,15 +34,24 @@ def local_specs() -> Iterator[ModelSpec]:
             click.echo(f"cpubound: passed over: {error}", err=True)
 
 
-def catalogue_specs() -> Iterator[ModelSpec]:
-    """Describe every model of the catalogue at the usual file types."""
+def catalogue_specs(memory_bytes: int | None = None) -> Iterator[ModelSpec]:
+    """Describe the models of the catalogue at the usual file types.
+
+    What cannot fit into ``memory_bytes``, at the size of the type that most tensors get, is
+    left out before its tensors are listed.
+    """
     from cpubound.errors import UsageError
     from cpubound.model.catalog import catalog_entry, catalog_names
+    from cpubound.model.ftype import file_type as find_file_type
+    from cpubound.model.quant import quant_type
 
     for name in catalog_names():
         entry = catalog_entry(name)
         for file_type in FITS_FILE_TYPES:
             if file_type not in entry.file_types:
+                continue
+            bits = quant_type(find_file_type(file_type).default_type).bits_per_weight
+            if memory_bytes is not None and entry.parameters * bits / 8 > memory_bytes:
                 continue
             try:
                 yield entry.at(file_type)

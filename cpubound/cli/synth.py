@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-DEFAULT_FILE_TYPE = "Q4_K_M"
-
 
 @click.command(name="synth")
 @click.argument("model", metavar="MODEL[:FILETYPE]")
@@ -15,23 +13,26 @@ DEFAULT_FILE_TYPE = "Q4_K_M"
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random weights.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(model: str, path: str, seed: int, force: bool) -> None:
-    """Write a GGUF of a catalogue model's shape with random weights.
+    """Write a GGUF of a model's shape with random weights.
 
-    llama.cpp loads and decodes it as fast as the real model at that file type (Q4_K_M where
-    none is given); what it says has no meaning. `cpubound synth llama-3.2-1b:Q8_0 -o x.gguf`
+    MODEL is a name of the catalogue or a Hugging Face config.json. llama.cpp loads and decodes
+    the file as fast as the real model at that file type (Q4_K_M where none is given); what it
+    says has no meaning. `cpubound synth llama-3.2-1b:Q8_0 -o x.gguf`
     """
     from pathlib import Path
 
     from cpubound.cli.output import check_new_file
     from cpubound.cli.progress import progress_bar
     from cpubound.engine.synth import write_model
-    from cpubound.model.catalog import catalog_model
+    from cpubound.errors import UsageError
+    from cpubound.model.resolve import resolve_model
     from cpubound.units import format_decimal_bytes
 
     target = Path(path)
     check_new_file(target, force=force)
-    name, _, file_type = model.partition(":")
-    spec = catalog_model(name, file_type or DEFAULT_FILE_TYPE)
+    spec = resolve_model(model)
+    if spec.shards:
+        raise UsageError(f"this model has a file ({model}): give a name or a config.json")
     with progress_bar() as show:
         write_model(
             spec,

@@ -20,6 +20,7 @@ from cpubound.model.values import ModelSpec
 
 _FOLDER = "catalogue"
 _SUFFIX = ".toml"
+_FEW = 4  # names that a message suggests
 
 # Headers of published files, nearly all of it vocabulary (tokens, scores or merges, types),
 # take 25 (Gemma 3) to 61 (Llama 3) bytes a token.
@@ -42,7 +43,8 @@ class CatalogEntry:
     def at(self, file_type_name: str) -> ModelSpec:
         """Describe the model at a file type; ``file_bytes`` is what a file would take."""
         spec = self.shape.at(file_type_name)
-        tensor_bytes = sum(tensor.n_bytes for tensor in spec.tensors)
+        last = spec.tensors[-1]
+        tensor_bytes = last.offset + last.n_bytes
         header_bytes = HEADER_BYTES_PER_TOKEN * self.shape.vocabulary_size
         return replace(spec, file_bytes=tensor_bytes + header_bytes)
 
@@ -82,9 +84,11 @@ def catalog_model(name: str, file_type_name: str) -> ModelSpec:
 
 
 def _nearest_names(name: str) -> str:
-    near = difflib.get_close_matches(name, catalog_names(), n=4, cutoff=0.5)
+    names = catalog_names()
+    near = difflib.get_close_matches(name, names, n=_FEW, cutoff=0.5)
     family = name.partition("-")[0]
-    near = near or [known for known in catalog_names() if family and family in known][:4]
+    near = near or [known for known in names if family and family in known][:_FEW]
     if near:
         return f"did you mean {', '.join(near)}?"
-    return f"give a .gguf file, or one of {', '.join(catalog_names())}"
+    nearest = difflib.get_close_matches(name, names, n=_FEW, cutoff=0) or names[:_FEW]
+    return f"give a .gguf file, or one of {len(names)} names like {', '.join(nearest)}"

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
+from math import prod
 
 from cpubound.errors import UsageError
 from cpubound.model.data import read_toml
 from cpubound.model.ftype import file_type
 from cpubound.model.ftype.tensor_types import NamedShape, tensor_types
-from cpubound.model.values import HyperParameter, ModelSpec, Tensor
+from cpubound.model.values import HyperParameter, ModelSpec, QuantType, Tensor
 
 EXPECTED_DIFFERENCE = 0.005  # of parameter counts
+_NamedShapes = list[tuple[str, tuple[int, ...]]]
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS of llama.cpp src/llama-hparams.h
 
 
@@ -30,7 +32,7 @@ class Layout:
     optional: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelShape:
     """A model without a file type: everything that ``build_model`` needs but that."""
 
@@ -44,24 +46,38 @@ class ModelShape:
 
     def at(self, file_type_name: str) -> ModelSpec:
         """Describe the model at a file type; raises ``UsageError`` as ``build_model``."""
-        spec = build_model(
+        spec = _at_file_type(
+            self.tensor_shapes,
             self.architecture,
             self.hyper_parameters,
             file_type_name,
             vocabulary_size=self.vocabulary_size,
-            tied_output=self.tied_output,
             name=self.name,
+        )
+        return replace(spec, warnings=self._warnings())
+
+    @cached_property
+    def tensor_shapes(self) -> tuple[NamedShape, ...]:
+        """Names and shapes of all tensors; raises ``UsageError`` as ``build_model``."""
+        return tensor_shapes(
+            self.architecture,
+            self.hyper_parameters,
+            vocabulary_size=self.vocabulary_size,
+            tied_output=self.tied_output,
             features=self.features,
         )
-        return replace(spec, warnings=self._warnings(spec))
 
-    def _warnings(self, spec: ModelSpec) -> tuple[str, ...]:
-        parameters = sum(tensor.elements for tensor in spec.tensors)
+    @property
+    def parameters(self) -> int:
+        """How many weights the tensors hold."""
+        return sum(prod(tensor.shape) for tensor in self.tensor_shapes)
+
+    def _warnings(self) -> tuple[str, ...]:
         stored = self.stored_parameters
-        if not stored or abs(parameters / stored - 1) <= EXPECTED_DIFFERENCE:
+        if not stored or abs(self.parameters / stored - 1) <= EXPECTED_DIFFERENCE:
             return ()
         return (
-            f"the layout has {parameters / 1e9:.4g} billion parameters, the stored weights"
+            f"the layout has {self.parameters / 1e9:.4g} billion parameters, the stored weights"
             f" {stored / 1e9:.4g}: vision or draft layers are left out, or the layout differs",
         )
 
@@ -143,23 +159,47 @@ def build_model(
         tied_output=tied_output,
         features=features,
     )
+    return _at_file_type(
+        shapes,
+        architecture,
+        hyper_parameters,
+        file_type_name,
+        vocabulary_size=vocabulary_size,
+        name=name,
+    )
+
+
+def _at_file_type(
+    shapes: Sequence[NamedShape],
+    architecture: str,
+    hyper_parameters: Mapping[str, HyperParameter],
+    file_type_name: str,
+    *,
+    vocabulary_size: int,
+    name: str,
+) -> ModelSpec:
     types = tensor_types(
         shapes, file_type_name, architecture=architecture, hyper_parameters=hyper_parameters
     )
+    return ModelSpec(
+        name=name,
+        architecture=architecture,
+        hyper_parameters={"vocab_size": vocabulary_size, **hyper_parameters},
+        tensors=place_tensors(shapes, types),
+        vocabulary_size=vocabulary_size,
+        file_type=file_type(file_type_name).id,
+    )
+
+
+def place_tensors(shapes: Sequence[NamedShape], types: Sequence[QuantType]) -> tuple[Tensor, ...]:
+    """Give tensors their types and their offsets in one file of alignment 32."""
     tensors: list[Tensor] = []
     offset = 0
     for shape, type_ in zip(shapes, types, strict=True):
         tensor = Tensor(name=shape.name, type=type_, shape=shape.shape, offset=offset)
         tensors.append(tensor)
         offset += -(-tensor.n_bytes // 32) * 32
-    return ModelSpec(
-        name=name,
-        architecture=architecture,
-        hyper_parameters={"vocab_size": vocabulary_size, **hyper_parameters},
-        tensors=tuple(tensors),
-        vocabulary_size=vocabulary_size,
-        file_type=file_type(file_type_name).id,
-    )
+    return tuple(tensors)
 
 
 @cache
@@ -195,6 +235,8 @@ class _Layers:
             )
         self.trunk = self.count - self._number("nextn_predict_layers", 0, 0)
         self._known_dimensions: dict[int, dict[str, int]] = {}
+        # By the dimensions that a group has: most layers repeat one another.
+        self._known_groups: dict[tuple[str, tuple[int, ...]], _NamedShapes] = {}
 
     def shapes(self, entry: str, index: int, prefix: str) -> Iterator[NamedShape]:
         """Yield the tensors of a "WHEN:group" entry for one layer."""
@@ -206,6 +248,14 @@ class _Layers:
         if layer not in self._known_dimensions:
             self._known_dimensions[layer] = self._dimensions(layer)
         dimensions = self._known_dimensions[layer]
+        key = (group, tuple(dimensions.values()))
+        if key not in self._known_groups:
+            self._known_groups[key] = self._group(group, dimensions, prefix)
+        for name, shape in self._known_groups[key]:
+            yield NamedShape(name=prefix + name, shape=shape)
+
+    def _group(self, group: str, dimensions: Mapping[str, int], prefix: str) -> _NamedShapes:
+        found = []
         for line in _layouts()[0][group]:
             name, *extents = line.split()
             shape = tuple(_evaluate(extent, dimensions) for extent in extents)
@@ -214,7 +264,8 @@ class _Layers:
                     f"{self.architecture}: tensor {prefix}{name} would have the shape"
                     f" {list(shape)}: check the hyper-parameters"
                 )
-            yield NamedShape(name=prefix + name, shape=shape)
+            found.append((name, shape))
+        return found
 
     def _number(self, key: str, index: int, default: int | None = None) -> int:
         value = self.keys.get(key)

@@ -39,26 +39,26 @@ def tensor_types(
     ``block_count``, ``attention.head_count``, ``attention.head_count_kv``, ``expert_count``.
     Raises ``UsageError`` where ``llama_model_quantize`` would give up.
     """
-    chosen_file_type = file_type(file_type_name)
-    selector = _Selector(shapes, chosen_file_type, architecture, hyper_parameters)
-    # Some rules count the tensors seen so far, so the order is the engine's own.
-    order = sorted(range(len(shapes)), key=lambda i: (_layer_of(shapes[i].name), shapes[i].name))
-    types: dict[int, str] = {i: selector.choose(shapes[i]) for i in order}
-    return tuple(quant_type(types[i]) for i in range(len(shapes)))
+    names = tuple(shape.name for shape in shapes)
+    selector = _Selector(names, file_type(file_type_name), architecture, hyper_parameters)
+    types = {i: selector.choose(shapes[i]) for i in _engine_order(names)}
+    return tuple(types[i] for i in range(len(shapes)))
+
+
+@lru_cache(maxsize=4)
+def _engine_order(names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the order in which the engine looks at tensors: some rules count those seen."""
+    return tuple(sorted(range(len(names)), key=lambda i: (_split(names[i])[0], names[i])))
 
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
 
 
-def _layer_of(name: str) -> int:
+@lru_cache(maxsize=4096)
+def _split(name: str) -> tuple[int, str]:
+    """Return a tensor's layer, -1 outside of all, and the name that it has in every layer."""
     match = _LAYER.match(name)
-    return int(match[1]) if match else -1
-
-
-def _within_layer(name: str) -> str:
-    """Return the name that a tensor has in every layer."""
-    match = _LAYER.match(name)
-    return name[match.end() :] if match else name
+    return (int(match[1]), name[match.end() :]) if match else (-1, name)
 
 
 # Tensors that keep the type the converter gave them (tensor_allows_quantization). Those in
@@ -107,6 +107,9 @@ def _category(name: str) -> str:
         return "embedding"
     return next((category for part, category in _CATEGORIES if part in name), "other")
 
+
+# Their types depend on how many of them came before.
+_COUNTED = ("value", "ffn_up", "ffn_gate", "ffn_down")
 
 _IQ1 = {"IQ1_S", "IQ1_M"}
 _IQ2_SMALL = {"IQ2_XXS", "IQ2_XS"}
@@ -157,7 +160,7 @@ class _Selector:
 
     def __init__(
         self,
-        shapes: Sequence[NamedShape],
+        names: Sequence[str],
         chosen: FileType,
         architecture: str,
         hyper_parameters: Mapping[str, HyperParameter],
@@ -171,31 +174,41 @@ class _Selector:
         kv_heads = _first_int(hyper_parameters.get("attention.head_count_kv", heads))
         self.heads_per_kv_head = heads // kv_heads if kv_heads else 0
         self.is_70b = _is_70b(architecture, self.layers, self.experts, heads, kv_heads)
-        names = [shape.name for shape in shapes]
         self.tied_output = "output.weight" not in names
-        self.value_tensors = sum(_category(_within_layer(name)) == "value" for name in names)
-        self.seen = dict.fromkeys(("value", "ffn_up", "ffn_gate", "ffn_down"), 0)
+        self.value_tensors = sum(_category(_split(name)[1]) == "value" for name in names)
+        self.seen = dict.fromkeys(_COUNTED, 0)
+        self.chosen: dict[tuple[str, tuple[int, ...]], QuantType] = {}
 
-    def choose(self, tensor: NamedShape) -> str:
-        kept = self._kept(tensor)
+    def choose(self, tensor: NamedShape) -> QuantType:
+        """Return a tensor's type; alike in all layers, unless its kind is counted."""
+        stem = _split(tensor.name)[1]
+        chosen = self.chosen.get((stem, tensor.shape))
+        if chosen is None:
+            chosen = quant_type(self._choose(tensor, stem))
+            if _category(stem) not in _COUNTED:
+                self.chosen[stem, tensor.shape] = chosen
+        return chosen
+
+    def _choose(self, tensor: NamedShape, stem: str) -> str:
+        kept = self._kept(tensor, stem)
         if kept is not None:
             return kept
         if quant_type(self.default_type).block_size == 1:
             return self.default_type
-        return _fit_row(tensor, self._by_category(tensor))
+        return _fit_row(tensor, self._by_category(tensor, stem))
 
-    def _kept(self, tensor: NamedShape) -> str | None:
+    def _kept(self, tensor: NamedShape, stem: str) -> str | None:
         """Return the type a tensor keeps, None if it is to be quantised."""
         if _dimensions(tensor.shape) < 2:
             return "F32"
-        kept = _kept_by_name(_within_layer(tensor.name), self.architecture)
+        kept = _kept_by_name(stem, self.architecture)
         if kept == "F16" and self.default_type in ("F32", "BF16"):
             return self.default_type
         return kept
 
-    def _by_category(self, tensor: NamedShape) -> str:
+    def _by_category(self, tensor: NamedShape, stem: str) -> str:
         name = tensor.name
-        category = _category(_within_layer(name))
+        category = _category(stem)
         if self.architecture == "glm5-next" and any(p in name for p in _AT_LEAST_Q8_GLM5_NEXT):
             return "Q8_0"
         if category == "output" or (category == "embedding" and self.tied_output):
@@ -319,7 +332,7 @@ class _Selector:
         index = self._count(category)
         if self.experts <= 1:
             return index
-        layer = _layer_of(name)
+        layer = _split(name)[0]
         if not 0 <= layer < self.layers:
             raise UsageError(
                 f"tensor of no layer ({name}): llama.cpp cannot quantise this mixture of experts"

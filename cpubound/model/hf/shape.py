@@ -13,7 +13,7 @@ from typing import Any
 
 from cpubound.errors import InputError
 from cpubound.model.data import read_json
-from cpubound.model.hf.config import Config, common_keys
+from cpubound.model.hf.config import Config, Keys, common_keys
 from cpubound.model.hf.families import FAMILIES
 from cpubound.model.layout import ModelShape
 
@@ -57,6 +57,7 @@ def shape_from_config(
     keys = common_keys(reader)
     if family.extend is not None:
         family.extend(reader, keys)
+    _check_heads(keys)
     vocabulary_size = reader.integer("vocab_size")
     tied = reader.get("tie_word_embeddings", "tie_embedding")
     return ModelShape(
@@ -68,6 +69,24 @@ def shape_from_config(
         features=tuple(family.features(reader)) if family.features is not None else (),
         stored_parameters=stored_parameters,
     )
+
+
+def _check_heads(keys: Keys) -> None:
+    """Refuse heads that share the width, or keys and values that share the heads, unevenly."""
+    width, heads = keys.get("embedding_length"), keys.get("attention.head_count")
+    kv_heads = keys.get("attention.head_count_kv")
+    if not isinstance(heads, int) or not heads:
+        return
+    if isinstance(width, int) and width % heads and "attention.key_length" not in keys:
+        raise InputError(
+            f"{heads} heads do not divide the width and no head_dim is given (hidden_size {width}):"
+            " check config.json"
+        )
+    if isinstance(kv_heads, int) and kv_heads and heads % kv_heads:
+        raise InputError(
+            f"{kv_heads} key-value heads do not divide the heads (num_attention_heads {heads}):"
+            " check config.json"
+        )
 
 
 def stored_parameters(folder: Path, config: Mapping[str, Any]) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cpubound.errors import ModelFileError, UsageError
-from cpubound.model.hyper import HyperParameters
 from cpubound.model.label import quant_label
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import architectures
@@ -49,7 +48,7 @@ def compute_traffic(
     Raises ``UsageError`` for a setting that llama.cpp refuses, ``ModelFileError`` for a
     model that no llama.cpp could run.
     """
-    n_ctx = _check(depth_tokens, n_ctx, batch)
+    asked_n_ctx, n_ctx = n_ctx, _check(depth_tokens, n_ctx, batch)
     type_k, type_v = _cache_type(kv_type_k), _cache_type(kv_type_v)
     if type_v.block_size > 1 and not flash_attn:
         raise UsageError(
@@ -87,13 +86,15 @@ def compute_traffic(
         state_write_bytes=batch * state_written,
         logits=_logits(spec),
         layers=len(layers),
-        width=HyperParameters(spec).integer("embedding_length"),
         state_kind=state_kind(spec) if state_read else None,
         resident_bytes=weights.n_bytes
         - sum(weights.unread.values())
         + batch * (kv_allocated_bytes(layers, setting) + state_read),
         unread=weights.unread,
-        assumptions=_assumptions(spec, batch),
+        assumptions=(
+            *_assumptions(spec, batch),
+            *_widened(asked_n_ctx, n_ctx, depth_tokens),
+        ),
     )
     if max(traffic.resident_bytes, traffic.total_bytes) >= MOST_BYTES:
         raise ModelFileError(
@@ -118,6 +119,16 @@ def _check(depth_tokens: int, n_ctx: int | None, batch: int) -> int:
             f"give at least {depth_tokens + 1}"
         )
     return cells
+
+
+def _widened(asked: int | None, n_ctx: int, depth_tokens: int) -> tuple[str, ...]:
+    """Say where rounding up alone makes a context hold its tokens."""
+    if asked is None or asked > depth_tokens:
+        return ()
+    return (
+        f"a context of {asked} does not hold {depth_tokens} tokens and a new one: llama.cpp "
+        f"rounds it up to {n_ctx}, which does",
+    )
 
 
 def _cache_type(name: str) -> QuantType:
