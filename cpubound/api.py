@@ -9,9 +9,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import msgspec
 
 from cpubound.advise.tune import Advice, fewest_threads
 from cpubound.errors import CpuboundError, MachineError, UsageError
@@ -183,38 +185,74 @@ def tune(
     model: str | ModelSpec,
     *,
     depth: int = 0,
-    kv_type: str = "f16",
+    kv_type: str | None = None,
+    target: float | None = None,
+    verify_seconds: float | None = None,
+    seed: int | None = None,
     profile: MachineProfile | None = None,
     model_path: str | None = None,
+    progress: Progress = no_progress,
 ) -> Advice:
-    """Choose threads, CPUs and flash-attention for a model at a depth.
+    """Choose threads, CPUs, flash-attention and KV type for a model at a depth.
+
+    Parameters
+    ----------
+    kv_type : one type for K and V, or ``K:V``; by default the best of those measured.
+    target : a wanted rate in tok/s: find the file type and the context that give it.
+    verify_seconds : run the choice, its neighbours and the programs' defaults for so long.
+    model_path : the file's name in the commands; by default the model's own.
 
     Raises
     ------
-    MachineError : the model does not fit into memory.
+    UsageError : a KV type that is none.
+    MachineError : the model does not fit into memory; with ``verify_seconds`` no engine.
     """
-    from cpubound.advise.tune import tune as choose
+    from cpubound.advise.tune.session import Session, advise, kv_options
     from cpubound.calibration.threads import placement
-    from cpubound.prediction.rates import read_bandwidth
 
     profile = profile or load_profile()
     spec = _spec(model)
-    path = model_path or (spec.shards[0] if spec.shards else f"{spec.name}.gguf")
-
-    @cache
-    def traffic(flash_attn: bool) -> ModelTraffic:
-        return inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
-
-    refuse_too_big(profile, traffic(True))
-    return choose(
-        profile.machine,
-        lambda threads, flash: predict_at(profile, traffic(flash), (threads,))[0],
-        measured_threads(profile),
-        model_path=path,
-        cpus_for=lambda threads: placement(profile.machine, threads),
-        kv_types=split_kv_type(kv_type),
-        bandwidth_at=lambda threads: read_bandwidth(profile, threads),
+    options = [split_kv_type(kv_type)] if kv_type else kv_options(profile, depth)
+    session = Session(profile=profile, spec=spec, thread_counts=measured_threads(profile))
+    refuse_too_big(profile, session.smallest_traffic(depth, options))
+    advice = advise(
+        session,
+        partial(placement, profile.machine),
+        depth_tokens=depth,
+        kv_options=options,
+        model_path=model_path or (spec.shards[0] if spec.shards else f"{spec.name}.gguf"),
+        target=target,
     )
+    if verify_seconds is None:
+        return advice
+    return _verify(advice, session.predict, spec, verify_seconds, seed, progress)
+
+
+def _verify(
+    advice: Advice,
+    predict_setting: Callable[[Setting], Prediction],
+    spec: ModelSpec,
+    seconds: float,
+    seed: int | None,
+    progress: Progress,
+) -> Advice:
+    """Add real runs of the choice, its neighbours and the programs' defaults."""
+    from cpubound.advise.tune.verify import verify
+    from cpubound.engine import open_runner
+
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        found = verify(
+            advice,
+            predict_setting,
+            runner,
+            _model_file(spec, folder / f"{spec.name}.gguf", progress),
+            seconds=seconds,
+            seed=random.randrange(2**32) if seed is None else seed,
+            progress=progress,
+        )
+    return msgspec.structs.replace(advice, verification=found)
 
 
 def validate(

@@ -1,29 +1,66 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from builders import GB, build_engine, build_machine, build_profile, build_traffic
 
 from cpubound.advise.tune import Advice, tune
+from cpubound.advise.tune.choice import divides_work, prefer_even
+from cpubound.model.values import WeightRead
 from cpubound.prediction.decode import predict_decode
+from cpubound.prediction.values import Prediction
+from cpubound.validation import Setting
 
-ATTENTION = {("f16", "f16", True): 4.0 * GB, ("f16", "f16", False): 8.0 * GB}
+ATTENTION = {
+    ("f16", "f16", True): 4.0 * GB,
+    ("f16", "f16", False): 8.0 * GB,
+    ("q8_0", "q8_0", True): 1.5 * GB,
+}
+F16 = ("f16", "f16")
+Q8 = ("q8_0", "q8_0")
 
 
-def advise(rates: dict[int, float], *, kv_bytes: int = 0, **machine: Any) -> Advice:
+def advise(
+    rates: dict[int, float],
+    *,
+    kv_bytes: int = 0,
+    attention: dict[tuple[str, str, bool], float] = ATTENTION,
+    depth_tokens: int = 0,
+    kv_options: tuple[tuple[str, str], ...] = (F16,),
+    resident: dict[str, int] | None = None,
+    trained_tokens: int | None = None,
+    **machine: Any,
+) -> Advice:
+    """Advice on a machine with these rates in GB/s; a q8_0 cache is half as large."""
     profile = build_profile(
         dict.fromkeys(rates, 50.0 * GB),
-        build_engine({"Q4_0": {t: r * GB for t, r in rates.items()}}, attention=ATTENTION),
+        build_engine({"Q4_0": {t: r * GB for t, r in rates.items()}}, attention=attention),
+        machine=build_machine(max(rates), **machine),
     )
+
+    def predict(s: Setting) -> Prediction:
+        size = kv_bytes // (1 if s.kv_type_k == "f16" else 2)
+        traffic = build_traffic(
+            {"Q4_0": 10**9},
+            kv_bytes=size,
+            flash_attn=s.flash_attn,
+            kv_type_k=s.kv_type_k,
+            kv_type_v=s.kv_type_v,
+            resident_bytes=(resident or {}).get(s.kv_type_k, 10**9),
+        )
+        return predict_decode(profile, traffic, s.threads)
+
     return tune(
-        build_machine(max(rates), **machine),
-        lambda threads, flash: predict_decode(
-            profile, build_traffic({"Q4_0": 10**9}, kv_bytes=kv_bytes, flash_attn=flash), threads
-        ),
+        profile.machine,
+        predict,
         tuple(rates),
         model_path="model.gguf",
         cpus_for=lambda threads: tuple(range(threads)),
+        depth_tokens=depth_tokens,
+        kv_options=kv_options,
+        trained_tokens=trained_tokens,
     )
 
 
@@ -38,16 +75,24 @@ def test_flash_attention_is_chosen_by_its_speed_at_the_depth() -> None:
     assert advise({1: 12, 2: 24}, kv_bytes=10**8).recommendation.flash_attn is False
 
 
+def test_flash_attention_stays_on_where_it_makes_no_difference() -> None:
+    alike = {("f16", "f16", True): 4.0 * GB, ("f16", "f16", False): 4.01 * GB}
+    advice = advise({1: 12, 2: 24}, kv_bytes=10**8, attention=alike)
+    assert advice.recommendation.flash_attn is True
+    assert "flash-attention makes no difference at this depth" in advice.recommendation.reasons
+
+
 def test_counts_above_the_effective_cpus_are_never_advised() -> None:
     advice = advise({1: 10, 2: 20, 4: 40}, effective_cpus=2, quota_cpus=2.0)
     assert advice.recommendation.threads == 2
+    assert advice.recommendation.batch_threads == 2
     assert {c.threads for c in advice.table} == {1, 2}
 
 
 def test_every_command_carries_the_choice() -> None:
     commands = advise({1: 12, 2: 24}).recommendation.commands
     assert set(commands) == {
-        "llama-server", "llama-cli", "llama-bench", "llama-cpp-python", "ollama",
+        "llama-server", "llama-cli", "llama-bench", "llama-cpp-python", "ollama", "ollama serve",
     }  # fmt: skip
     assert "-t 2" in commands["llama-server"]
     assert "n_threads=2" in commands["llama-cpp-python"]
@@ -67,3 +112,76 @@ def test_the_reason_says_when_more_threads_are_slower() -> None:
     recommendation = advise({1: 40, 2: 6}).recommendation
     assert recommendation.threads == 1
     assert "2 would give 85 % less" in recommendation.reasons[0]
+
+
+def test_the_reason_says_what_more_threads_would_gain() -> None:
+    assert "4 threads would gain 2 %" in advise({2: 39.2, 4: 40}).recommendation.reasons[0]
+
+
+def test_a_quantised_cache_that_is_slower_is_not_chosen_but_shown() -> None:
+    advice = advise({1: 12, 2: 24}, kv_bytes=10**9, depth_tokens=8192, kv_options=(F16, Q8))
+    assert advice.recommendation.kv_type_k == "f16"
+    reason = next(r for r in advice.recommendation.reasons if "q8_0" in r)
+    assert "flash-attention on" in reason and "−" in reason
+
+
+def test_a_quantised_cache_that_gains_under_three_per_cent_is_not_chosen() -> None:
+    little = {**ATTENTION, ("q8_0", "q8_0", True): 4.05 * GB}
+    advice = advise(
+        {1: 12, 2: 24}, kv_bytes=10**8, attention=little, kv_options=(F16, Q8), depth_tokens=1024
+    )
+    assert advice.recommendation.kv_type_k == "f16"
+
+
+def test_a_quantised_cache_is_chosen_where_only_that_fits_into_memory() -> None:
+    advice = advise(
+        {1: 12, 2: 24},
+        kv_bytes=10**9,
+        depth_tokens=8192,
+        kv_options=(F16, Q8),
+        resident={"f16": 20 * GB, "q8_0": 12 * GB},
+    )
+    assert advice.recommendation.kv_type_k == "q8_0"
+    assert advice.recommendation.flash_attn is True
+    assert "-ctk q8_0 -ctv q8_0" in advice.recommendation.commands["llama-server"]
+
+
+def test_a_context_beyond_the_training_is_said_to_be() -> None:
+    advice = advise({1: 12}, depth_tokens=8192, trained_tokens=4096)
+    assert any("the 4096 the model was trained for" in r for r in advice.recommendation.reasons)
+    advice = advise({1: 12}, depth_tokens=4096, trained_tokens=4096)
+    assert not any("trained" in r for r in advice.recommendation.reasons)
+
+
+def predictions(rates: dict[int, float]) -> list[Prediction]:
+    profile = build_profile(
+        dict.fromkeys(rates, 50.0 * GB),
+        build_engine({"Q4_0": {t: r * GB for t, r in rates.items()}}),
+    )
+    return [predict_decode(profile, build_traffic({"Q4_0": 10**9}), t) for t in rates]
+
+
+def test_a_count_that_divides_heads_and_rows_is_preferred_among_near_equals() -> None:
+    eight_heads = build_traffic({"Q4_0": 10**9}, kv_bytes=1024)
+    near = predictions({3: 39.5, 4: 40})
+    assert prefer_even(near, eight_heads).threads == 4
+    assert prefer_even(near, None).threads == 3
+
+
+def test_no_count_is_preferred_that_needs_many_more_threads() -> None:
+    eight_heads = build_traffic({"Q4_0": 10**9}, kv_bytes=1024)
+    assert prefer_even(predictions({5: 39.5, 8: 40}), eight_heads).threads == 5
+
+
+def test_an_even_count_that_is_slower_by_more_is_not_preferred() -> None:
+    eight_heads = build_traffic({"Q4_0": 10**9}, kv_bytes=1024)
+    assert prefer_even(predictions({3: 40, 4: 38}), eight_heads).threads == 3
+
+
+def test_rows_count_as_heads_do() -> None:
+    rows = WeightRead(
+        role="ffn", kind="matmul", type="Q4_0", rows=9, columns=32, count=1, n_bytes=1
+    )
+    traffic = replace(build_traffic({"Q4_0": 10**9}), weights=(rows,))
+    assert divides_work(traffic, 3)
+    assert not divides_work(traffic, 2)

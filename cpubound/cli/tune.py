@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from cpubound.cli.options import MAX_DEPTH, output_options, profile_option
+from cpubound.cli.options import MAX_DEPTH, FiniteRange, output_options, profile_option
+
+DEFAULT_SECONDS = 40.0
 
 
 @click.command(name="tune")
@@ -17,33 +19,71 @@ from cpubound.cli.options import MAX_DEPTH, output_options, profile_option
     show_default=True,
     help="Tokens already in the cache.",
 )
-@click.option("--kv-type", metavar="T|K:V", default="f16", show_default=True)
+@click.option(
+    "--kv-type",
+    metavar="T|K:V",
+    help="Type of the KV cache.  [default: the fastest of those measured]",
+)
+@click.option(
+    "--target",
+    type=FiniteRange(0, min_open=True),
+    metavar="TOKS",
+    help="Also find the file type and the context that give this many tok/s.",
+)
+@click.option("--verify", is_flag=True, help="Confirm with a few interleaved real runs.")
+@click.option(
+    "--seconds",
+    type=FiniteRange(1, 86400),
+    help=f"How long to verify.  [default: {DEFAULT_SECONDS:g}]",
+)
+@click.option("--seed", type=int, help="Order of the runs.  [default: another each time]")
 @profile_option
 @output_options
 def command(
     model: str,
     depth: int,
-    kv_type: str,
+    kv_type: str | None,
+    target: float | None,
+    verify: bool,
+    seconds: float | None,
+    seed: int | None,
     profile_path: str | None,
     style: str,
     json_path: str | None,
     force: bool,
 ) -> None:
-    """Choose decode threads and settings for MODEL, with the reason and the commands."""
+    """Choose threads, CPUs and settings for MODEL, with the reason and the commands.
+
+    From the saved profile, in under a second; --verify runs it.
+    """
     from cpubound import api
     from cpubound.cli.output import print_result
+    from cpubound.cli.progress import progress_bar
+    from cpubound.errors import UsageError
     from cpubound.model.resolve import resolve_model
     from cpubound.profile import load_profile
     from cpubound.report import advice as report
 
+    if not verify and (seconds is not None or seed is not None):
+        raise UsageError("--seconds and --seed go with --verify: add it, or leave them out")
     profile = load_profile(profile_path)
     spec = resolve_model(model)
-    advice = api.tune(spec, depth=depth, kv_type=kv_type, profile=profile)
+    with progress_bar() as progress:
+        advice = api.tune(
+            spec,
+            depth=depth,
+            kv_type=kv_type,
+            target=target,
+            verify_seconds=(seconds or DEFAULT_SECONDS) if verify else None,
+            seed=seed,
+            profile=profile,
+            progress=progress,
+        )
     print_result(
         report.advice_document(advice),
         report.advice_table(advice),
         style=style,
         json_path=json_path,
         force=force,
-        text=report.advice_text(advice, depth),
+        text=report.advice_text(advice),
     )

@@ -2,47 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from textwrap import wrap
 from typing import Any
 
 import msgspec
 
-from cpubound.advise.tune import Advice, Choice
+from cpubound.advise.tune.values import (
+    Advice,
+    Choice,
+    FileTypeRate,
+    Recommendation,
+    TargetAdvice,
+    Verification,
+    Verified,
+)
 from cpubound.report.predictions import format_depth
 from cpubound.report.tables import Table
-from cpubound.units import format_percent, format_significant
+from cpubound.units import format_decimal_bytes, format_percent, format_significant
+
+_WIDTH = 100
+_CONTEXT_LIMITS = {
+    "rate": "beyond it falls below",
+    "training": "what it was trained for",
+    "memory": "more does not fit into memory",
+}
 
 
 def advice_document(advice: Advice) -> dict[str, Any]:
     """Return ``cpubound.advice/1``."""
-    return {
-        "schema": "cpubound.advice/1",
-        "model": advice.model,
-        "recommendation": msgspec.to_builtins(advice.recommendation),
-        "table": [msgspec.to_builtins(choice) for choice in advice.table],
-        "defaults": {name: msgspec.to_builtins(c) for name, c in advice.defaults.items()},
-        "findings": [],
-    }
+    document: dict[str, Any] = msgspec.to_builtins(advice)
+    return {"schema": "cpubound.advice/1", **document, "findings": []}
 
 
-def advice_text(advice: Advice, depth: int) -> str:
+def advice_text(advice: Advice) -> str:
     """Return the answer, the reasons, what the defaults cost, and the commands."""
     r = advice.recommendation
-    flash = "on" if r.flash_attn else "off"
-    where = "an empty context" if depth == 0 else f"{format_depth(depth)} tokens of context"
+    where = "an empty context" if advice.depth_tokens == 0 else _context(advice.depth_tokens)
     lines = [
-        f"Use {_threads(r.threads)} for decode, {r.batch_threads} for prompts, "
-        f"flash-attention {flash}.",
+        _headline(r),
         f"  expected  {format_significant(r.tokens_per_s)} tok/s "
         f"[{format_significant(r.low)}, {format_significant(r.high)}] with {where}",
+        *_labelled("why", r.reasons),
+        *_labelled("costs", _costs(advice)),
     ]
-    lines += [_labelled("why", n, reason) for n, reason in enumerate(r.reasons)]
-    lines += [
-        _labelled("costs", n, _cost(name, choice, r.tokens_per_s))
-        for n, (name, choice) in enumerate(advice.defaults.items())
-    ]
+    if advice.target is not None:
+        lines += _labelled("target", _target(advice.target, advice.depth_tokens))
+    if advice.verification is not None:
+        lines += ["", *_verification(advice.verification)]
     lines.append("")
-    lines += [f"  {name:<18}{command}" for name, command in r.commands.items()]
-    lines.append("Estimated from the profile.")
+    for name, command in r.commands.items():
+        first, *rest = command.split("\n")
+        lines += [f"  {name:<18}{first}", *(" " * 20 + line for line in rest)]
+    if advice.verification is None:
+        lines.append("Estimated from the profile. Confirm in a minute:  add --verify")
     return "\n".join(lines)
 
 
@@ -51,32 +64,115 @@ def advice_table(advice: Advice) -> Table:
     rows = tuple(
         (
             str(c.threads),
-            "on" if c.flash_attn else "off",
+            _on_off(c.flash_attn),
+            f"{c.kv_type_k}:{c.kv_type_v}",
             format_significant(c.tokens_per_s),
             format_significant(c.low),
             format_significant(c.high),
         )
         for c in advice.table
     )
-    columns = ("threads", "flash-attn", "tok/s", "low", "high")
-    return Table(columns=columns, rows=rows, right=frozenset(columns) - {"flash-attn"})
+    columns = ("threads", "flash-attn", "KV", "tok/s", "low", "high")
+    return Table(columns=columns, rows=rows, right=frozenset(columns) - {"flash-attn", "KV"})
 
 
-def _threads(count: int) -> str:
-    return f"{count} thread" if count == 1 else f"{count} threads"
+def _headline(r: Recommendation) -> str:
+    kv = "" if (r.kv_type_k, r.kv_type_v) == ("f16", "f16") else f", KV {r.kv_type_k}:{r.kv_type_v}"
+    return (
+        f"Use {_threads(r.threads)} for decode, {r.batch_threads} for prompts, "
+        f"flash-attention {_on_off(r.flash_attn)}{kv}."
+    )
 
 
-def _labelled(label: str, number: int, text: str) -> str:
-    return f"  {label if number == 0 else '':<10}{text}"
+def _costs(advice: Advice) -> Iterable[str]:
+    """Say what each program's own setting gives, once for those that agree."""
+    names: dict[Choice, list[str]] = {}
+    for name, choice in advice.defaults.items():
+        names.setdefault(choice, []).append(name)
+    for choice, mine in names.items():
+        yield _cost(" and ".join(mine), choice, advice)
 
 
-def _cost(name: str, choice: Choice, chosen: float) -> str:
-    flash = "on" if choice.flash_attn else "off"
+def _cost(names: str, choice: Choice, advice: Advice) -> str:
+    chosen = advice.recommendation.tokens_per_s
     gain = chosen / choice.tokens_per_s - 1
-    setting = f"{name}'s own default ({_threads(choice.threads)}, flash-attention {flash})"
+    setting = (
+        f"{names} by default ({_threads(choice.threads)}, flash-attn {_on_off(choice.flash_attn)})"
+    )
+    if choice.threads > advice.effective_cpus:
+        return (
+            f"{setting}: far less than {format_significant(chosen)} tok/s; a thread above the "
+            f"{advice.effective_cpus} effective CPUs stalls all others"
+        )
     if abs(gain) < 0.005:
         return f"{setting} is as fast"
     return (
         f"{setting}: {format_significant(choice.tokens_per_s)} → {format_significant(chosen)} "
         f"tok/s, {format_percent(gain, 0)}"
     )
+
+
+def _target(target: TargetAdvice, depth_tokens: int) -> Iterable[str]:
+    wanted = f"{format_significant(target.tokens_per_s)} tok/s"
+    where = "empty" if depth_tokens == 0 else f"at {format_depth(depth_tokens)}"
+    if target.file_type is not None:
+        yield f"{wanted} ({where}): {_file_type(target.file_type)} is the largest file that does"
+    elif target.file_types:
+        best = max(target.file_types, key=lambda row: row.tokens_per_s)
+        yield f"{wanted} ({where}): no common file type does; nearest is {_file_type(best)}"
+    if target.context_tokens is None:
+        yield f"this file does not give {wanted} even with an empty context"
+    elif target.context_limit is not None:
+        yield (
+            f"this file gives {wanted} up to {target.context_tokens} tokens of context "
+            f"({_CONTEXT_LIMITS[target.context_limit]})"
+        )
+
+
+def _file_type(row: FileTypeRate) -> str:
+    return (
+        f"{row.quant_label} ({format_decimal_bytes(row.file_bytes)}, "
+        f"{format_significant(row.tokens_per_s)} tok/s with {_threads(row.threads)})"
+    )
+
+
+def _verification(v: Verification) -> Iterable[str]:
+    yield f"Verified through {v.engine}: {v.rounds} rounds, interleaved"
+    for row in v.rows:
+        yield f"  {_setting(row):<34}{format_significant(row.tokens_per_s):>6} tok/s   {_gain(row)}"
+    yield from (f"  not run: {name}, which would stall" for name in v.left_out)
+
+
+def _setting(row: Verified) -> str:
+    kv = "" if (row.kv_type_k, row.kv_type_v) == ("f16", "f16") else f", KV {row.kv_type_k}"
+    mapped = "" if row.mmap else ", not mapped"
+    return f"{_threads(row.threads)}, flash-attn {_on_off(row.flash_attn)}{kv}{mapped}"
+
+
+def _gain(row: Verified) -> str:
+    if "tune" in row.names:
+        others = [name for name in row.names if name != "tune"]
+        return "chosen" + (f"; also {', '.join(others)}" if others else "")
+    gain = (
+        f"the choice is {format_percent(row.gain, 0)} "
+        f"[{format_percent(row.gain_low, 0)}, {format_percent(row.gain_high, 0)}]"
+    )
+    return f"{gain}   {', '.join(row.names)}"
+
+
+def _context(depth_tokens: int) -> str:
+    return f"{format_depth(depth_tokens)} tokens of context"
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" if count == 1 else f"{count} threads"
+
+
+def _labelled(label: str, texts: Iterable[str]) -> list[str]:
+    """Put a label before the first line; long texts go on under their own start."""
+    lines = [line for text in texts for line in wrap(text, _WIDTH - 14, subsequent_indent="  ")]
+    return [f"  {label if n == 0 else '':<10}{line}" for n, line in enumerate(lines)]
+
+
+def _on_off(state: bool) -> str:
+    return "on" if state else "off"

@@ -1,0 +1,147 @@
+"""One model on one profile: predictions at any setting, and the advice made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from cpubound.advise.tune.choice import F16, chosen_setting, tune
+from cpubound.advise.tune.placement import CpusFor
+from cpubound.advise.tune.target import meet_target
+from cpubound.advise.tune.values import Advice
+from cpubound.errors import UsageError
+from cpubound.model.ftype import COMMON_FILE_TYPES
+from cpubound.model.retype import retype
+from cpubound.model.traffic import compute_traffic
+from cpubound.model.values import ModelSpec, ModelTraffic
+from cpubound.prediction.decode import predict_decode
+from cpubound.prediction.rates import read_bandwidth
+from cpubound.prediction.values import Prediction
+from cpubound.profile import MachineProfile
+from cpubound.validation import Setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A model, a profile and the thread counts to choose from; each traffic is worked out once."""
+
+    profile: MachineProfile
+    spec: ModelSpec
+    thread_counts: tuple[int, ...]
+    _traffic: dict[Setting, ModelTraffic] = field(default_factory=dict)
+
+    def predict(self, setting: Setting) -> Prediction:
+        """Predict the model at a setting."""
+        return predict_decode(self.profile, self.traffic(setting), setting.threads)
+
+    def traffic(self, setting: Setting) -> ModelTraffic:
+        """Return what one decode step moves; thread counts share it."""
+        key = replace(setting, threads=1)
+        if key not in self._traffic:
+            self._traffic[key] = _traffic(self.spec, key)
+        return self._traffic[key]
+
+    def smallest_traffic(self, depth: int, kv_options: Sequence[tuple[str, str]]) -> ModelTraffic:
+        """Return the traffic of the KV type that takes the least memory."""
+        found = [
+            self.traffic(Setting(threads=1, depth_tokens=depth, kv_type_k=k, kv_type_v=v))
+            for k, v in kv_options
+        ]
+        return min(found, key=lambda traffic: traffic.resident_bytes)
+
+    @property
+    def trained_tokens(self) -> int | None:
+        """The context that the model was trained for."""
+        tokens = self.spec.hyper_parameters.get("context_length")
+        return tokens if isinstance(tokens, int) else None
+
+
+def kv_options(profile: MachineProfile, depth: int) -> list[tuple[str, str]]:
+    """Return the KV types whose attention was measured, F16 first; F16 alone without a cache."""
+    if depth == 0 or profile.engine is None:
+        return [F16]
+    rows = profile.engine.attention
+    measured = {(row.kv_type_k.lower(), row.kv_type_v.lower()) for row in rows}
+    return [F16, *sorted(measured - {F16})]
+
+
+def advise(
+    session: Session,
+    placement: CpusFor,
+    *,
+    depth_tokens: int,
+    kv_options: Sequence[tuple[str, str]],
+    model_path: str,
+    target: float | None = None,
+) -> Advice:
+    """Choose every setting of a model, and what meets a target in tok/s if one is given.
+
+    ``placement`` gives the CPUs for a thread count that was not measured.
+    """
+    profile = session.profile
+    measured = profile.measurements("read", "anon_4k")
+    usual = Setting(
+        threads=1,
+        depth_tokens=depth_tokens,
+        kv_type_k=kv_options[0][0],
+        kv_type_v=kv_options[0][1],
+    )
+    advice = tune(
+        profile.machine,
+        session.predict,
+        session.thread_counts,
+        model_path=model_path,
+        cpus_for=lambda t: (measured[t].cpus if t in measured else None) or placement(t),
+        depth_tokens=depth_tokens,
+        trained_tokens=session.trained_tokens,
+        kv_options=kv_options,
+        traffic=session.traffic(usual),
+        bandwidth_at=lambda threads: read_bandwidth(profile, threads),
+        huge_page_gain=_huge_page_gain(profile),
+        engine_features=profile.engine.features if profile.engine else (),
+    )
+    return advice if target is None else _with_target(advice, session, target)
+
+
+def _with_target(advice: Advice, session: Session, target: float) -> Advice:
+    chosen = chosen_setting(advice)
+    found = meet_target(
+        target,
+        session.predict(chosen),
+        _at_file_types(session, chosen),
+        lambda depth: session.predict(replace(chosen, depth_tokens=depth)),
+        trained_tokens=session.trained_tokens,
+    )
+    return msgspec.structs.replace(advice, target=found)
+
+
+def _at_file_types(session: Session, chosen: Setting) -> Iterator[list[Prediction]]:
+    """Predict the model at each common file type, quantised from its original weights."""
+    for name in COMMON_FILE_TYPES:
+        try:
+            spec = retype(session.spec, name)
+        except UsageError:
+            continue  # rows of this model do not divide into blocks of that type
+        traffic = _traffic(spec, chosen)
+        yield [predict_decode(session.profile, traffic, t) for t in session.thread_counts]
+
+
+def _traffic(spec: ModelSpec, setting: Setting) -> ModelTraffic:
+    return compute_traffic(
+        spec,
+        depth_tokens=setting.depth_tokens,
+        kv_type_k=setting.kv_type_k,
+        kv_type_v=setting.kv_type_v,
+        flash_attn=setting.flash_attn,
+    )
+
+
+def _huge_page_gain(profile: MachineProfile) -> float | None:
+    """Return read bandwidth on 2 MiB pages over that on 4 KiB pages, None if not measured."""
+    small, huge = (profile.measurements("read", kind) for kind in ("anon_4k", "anon_2m"))
+    both = set(small) & set(huge)
+    if not both:
+        return None
+    return huge[max(both)].median_bytes_per_s / small[max(both)].median_bytes_per_s

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from builders import GB, build_engine, build_machine, build_profile
+from fakes import FakeRunner, tiny_model
+
+from cpubound.advise.tune import Advice
+from cpubound.advise.tune.session import Session, advise
+from cpubound.advise.tune.verify import MIN_ROUNDS, plan_candidates, verify
+from cpubound.engine.values import RunSettings
+from cpubound.errors import EngineCrashed
+from cpubound.report.advice import advice_text
+
+ATTENTION = {("f16", "f16", True): 4.0 * GB, ("f16", "f16", False): 8.0 * GB}
+RATES = {"Q8_0": {1: 10.0 * GB, 2: 20.0 * GB, 4: 40.0 * GB}}
+
+
+def make_session(**machine: Any) -> Session:
+    profile = build_profile(
+        {1: 25.0 * GB, 2: 40.0 * GB, 4: 50.0 * GB},
+        build_engine(RATES, attention=ATTENTION),
+        machine=build_machine(4, **machine),
+    )
+    counts = tuple(t for t in (1, 2, 4) if t <= profile.machine.effective_cpus)
+    return Session(profile=profile, spec=tiny_model("Q8_0"), thread_counts=counts)
+
+
+def advise_of(session: Session, depth: int = 1024) -> Advice:
+    return advise(
+        session,
+        lambda threads: tuple(range(threads)),
+        depth_tokens=depth,
+        kv_options=[("f16", "f16")],
+        model_path="m.gguf",
+    )
+
+
+def seconds_of(settings: RunSettings) -> float:
+    """Twice the threads, half the time; flash-attention costs a fifth."""
+    return (1.2 if settings.flash_attn else 1.0) / settings.threads
+
+
+def test_the_choice_its_neighbours_and_the_defaults_run_once_each() -> None:
+    session = make_session()
+    candidates, left_out = plan_candidates(advise_of(session), session.predict)
+    found = {(c.setting.threads, c.setting.flash_attn): c.names for c in candidates}
+    assert found == {
+        (4, False): ("tune",),
+        (2, False): ("fewer threads", "llama-cpp-python"),
+        (4, True): ("flash-attention on", "llama.cpp", "Ollama"),
+    }
+    assert left_out == ()
+    assert candidates[0].names == ("tune",)
+
+
+def test_defaults_above_the_effective_cpus_are_left_out_and_said_to_be() -> None:
+    session = make_session(effective_cpus=2, quota_cpus=2.0)
+    candidates, left_out = plan_candidates(advise_of(session), session.predict)
+    assert max(c.setting.threads for c in candidates) == 2
+    assert left_out == (
+        "llama.cpp's default (4 threads on 2 CPUs)",
+        "Ollama's default (4 threads on 2 CPUs)",
+    )
+
+
+def test_the_gain_over_each_setting_is_what_the_runs_gave() -> None:
+    session, runner = make_session(), FakeRunner(seconds_per_step=seconds_of)
+    found = verify(advise_of(session), session.predict, runner, "m.gguf", seconds=0.0, seed=1)
+    gains = {name: row.gain for row in found.rows for name in row.names}
+    assert found.rounds == MIN_ROUNDS
+    assert gains["tune"] == pytest.approx(0)
+    assert gains["llama.cpp"] == gains["Ollama"] == pytest.approx(0.2)
+    assert gains["llama-cpp-python"] == pytest.approx(1.0)
+    assert found.rows[0].names == ("tune",)
+    assert all(len(row.runs_s) == MIN_ROUNDS for row in found.rows)
+
+
+def test_a_choice_that_is_not_the_fastest_is_shown_to_be_so() -> None:
+    session = make_session()
+    runner = FakeRunner(seconds_per_step=lambda s: float(s.threads))
+    advice = advise_of(session)
+    found = verify(advice, session.predict, runner, "m.gguf", seconds=0.0, seed=1)
+    assert "llama-cpp-python" in found.rows[0].names
+    assert found.rows[0].gain == pytest.approx(-0.5)
+    text = advice_text(msgspec.structs.replace(advice, verification=found))
+    assert "the choice is −50 % [−50 %, −50 %]" in text
+
+
+def test_every_run_is_at_the_depth_asked_for_and_counts_are_within_the_machine() -> None:
+    session, runner = make_session(), FakeRunner(seconds_per_step=seconds_of)
+    verify(advise_of(session), session.predict, runner, "m.gguf", seconds=0.0, seed=1)
+    assert {run.depth_tokens for run in runner.runs} == {1024}
+    assert {run.threads for run in runner.runs} == {2, 4}
+    assert len({run.n_ctx for run in runner.runs}) == 1
+
+
+def test_a_crash_of_the_engine_is_not_hidden() -> None:
+    session = make_session()
+    runner = FakeRunner(seconds_per_step=seconds_of, crash_if=lambda s: s.flash_attn)
+    with pytest.raises(EngineCrashed):
+        verify(advise_of(session), session.predict, runner, "m.gguf", seconds=0.0, seed=1)
