@@ -136,8 +136,7 @@ class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cache_saved_s`` is what the last-level cache keeps from one token to the next, in
     seconds of a token that memory alone sets. ``seconds_per_expert_layer`` is what choosing
-    among experts costs a layer; ``seconds_per_activation`` what the small operators of a
-    layer cost for each number in the vector of each further token of a step.
+    among experts costs a layer.
     """
 
     threads: Count
@@ -145,7 +144,6 @@ class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
     seconds_per_product: Seconds
     cache_saved_s: Seconds = 0.0
     seconds_per_expert_layer: Seconds = 0.0
-    seconds_per_activation: Seconds = 0.0
     fast_time_ratio: Annotated[float, msgspec.Meta(ge=0.01, le=1.0)] = (
         1.0  # fast quartile of the tokens' times over their median
     )

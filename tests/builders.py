@@ -168,7 +168,6 @@ def build_traffic(
         "state_write_bytes": 0,
         "logits": 1000,
         "layers": 4,
-        "width": 1024,
         "resident_bytes": sum(weights.values()),
     }
     return ModelTraffic(**{**fields, **changes})

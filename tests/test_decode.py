@@ -110,12 +110,10 @@ def test_a_model_larger_than_the_memory_is_said_not_to_fit() -> None:
     assert predict_decode(profile, build_traffic({"Q4_0": 10**11}), 1).fits_in_memory is False
 
 
-def test_no_threads_and_a_batch_are_refused() -> None:
+def test_no_threads_are_refused() -> None:
     profile = build_profile(BANDWIDTH)
     with pytest.raises(UsageError, match="threads"):
         predict_decode(profile, build_traffic({"Q4_0": 1}), 0)
-    with pytest.raises(UsageError, match="batch"):
-        predict_decode(profile, build_traffic({"Q4_0": 1}, batch=2), 1)
 
 
 def test_a_profile_without_bandwidth_is_refused() -> None:

@@ -10,7 +10,7 @@ from fakes import FakeRunner
 
 from cpubound.calibration.engine_stage import calibrate_engine
 from cpubound.calibration.plan import Plan, load_plan
-from cpubound.calibration.probes import Probe, plan_probes, probe_traffic
+from cpubound.calibration.probes import Probe, ProbeCell, plan_probes, probe_traffic
 from cpubound.engine.values import RunSettings
 from cpubound.model.values import ModelSpec
 from cpubound.profile import EngineCalibration
@@ -19,6 +19,7 @@ from cpubound.units import MIB
 RATES = {"Q8_0": 20.0 * GB, "Q4_K": 12.0 * GB}
 KV_RATE = 5.0 * GB
 PER_TOKEN, PER_PRODUCT = 300e-6, 10e-6
+BATCH_SLOPE, ATTENTION_FLOPS = 0.5, 40e9
 PLAN = msgspec.structs.replace(
     load_plan("quick", types=tuple(RATES)), engine_seconds=1000.0, engine_rounds=3
 )
@@ -31,14 +32,25 @@ def seconds_of(settings: RunSettings) -> float:
     cell = next(
         c
         for c in probe.cells
-        if (c.depth_tokens, c.flash_attn) == (settings.depth_tokens, settings.flash_attn)
+        if (c.depth_tokens, c.flash_attn, c.prompt_tokens)
+        == (settings.depth_tokens, settings.flash_attn, settings.prompt_tokens)
     )
+    if settings.prompt_tokens is not None:
+        return prompt_seconds(probe, cell) / settings.threads
     traffic = probe_traffic(probe, cell, settings.tokens)
     weights = sum(
         w.n_bytes / RATES[w.type] for w in traffic.weights if w.kind in ("matmul", "experts")
     )
     fixed = PER_TOKEN + PER_PRODUCT * traffic.matrix_products
     return (weights + traffic.kv_touched_bytes / KV_RATE) / settings.threads + fixed
+
+
+def prompt_seconds(probe: Probe, cell: ProbeCell) -> float:
+    """A prompt's time on one thread: products and attention."""
+    traffic = probe_traffic(probe, cell, 1)
+    products = sum(w.n_bytes for w in traffic.products) / RATES[probe.type]
+    operations = traffic.batch * traffic.attention_operations
+    return products * BATCH_SLOPE * traffic.batch + operations / ATTENTION_FLOPS
 
 
 class Disk:
@@ -82,6 +94,20 @@ def test_rates_and_costs_of_the_engine_come_back(tmp_path: Path) -> None:
     assert cost.seconds_per_token == pytest.approx(PER_TOKEN, rel=0.10)
     assert {a.head_dim for a in engine.attention} == {64, 128}
     assert engine.residual < 0.01
+
+
+def test_weights_that_multiply_several_tokens_have_rates_of_their_own(tmp_path: Path) -> None:
+    engine, _ = calibrate(tmp_path, FakeRunner(seconds_per_step=seconds_of), Disk())
+    assert {row.tokens for row in engine.batch_rates} == set(PLAN.batch_tokens)
+    row = next(r for r in engine.batch_rates if (r.type, r.threads, r.tokens) == ("Q4_K", 2, 64))
+    assert row.bytes_per_s == pytest.approx(2 * RATES["Q4_K"] / (64 * BATCH_SLOPE), rel=0.05)
+
+
+def test_attention_over_a_prompt_is_told_by_two_depths(tmp_path: Path) -> None:
+    engine, _ = calibrate(tmp_path, FakeRunner(seconds_per_step=seconds_of), Disk())
+    rates = {(row.head_dim, row.threads): row.flop_per_s for row in engine.prompt_attention}
+    assert rates[64, 1] == pytest.approx(ATTENTION_FLOPS, rel=1e-6)
+    assert rates[128, 2] == pytest.approx(2 * ATTENTION_FLOPS, rel=1e-6)
 
 
 def test_noise_of_the_steps_shows_in_the_fast_ratio_and_not_in_the_rates(tmp_path: Path) -> None:

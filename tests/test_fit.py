@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cpubound.calibration.fit import Fit, ProbeTime, fit_probe_times
+from cpubound.calibration.fit import ExpertsKey, Fit, ProbeTime, StateKey, fit_probe_times
 from cpubound.profile import memory_share, memory_shares
 from cpubound.stats import hat_weights
 
@@ -64,7 +64,7 @@ def test_a_model_that_no_probe_resembles_takes_the_time_that_the_rates_say() -> 
     for row in HELD_OUT.values():
         assert seconds_by(fit, row, SHARES) == pytest.approx(row.seconds, rel=0.02)
     assert fit.seconds_per_product == pytest.approx(PER_PRODUCT, rel=0.25)
-    assert 1 / fit.attention_seconds_per_byte[KV] == pytest.approx(KV_RATE, rel=0.02)
+    assert 1 / fit.other_seconds_per_byte[KV] == pytest.approx(KV_RATE, rel=0.02)
     assert max(abs(r) for r in fit.residuals) < 0.02
 
 
@@ -84,6 +84,23 @@ def test_what_the_cache_keeps_is_told_from_the_rates_by_probes_of_several_sizes(
     for row in HELD_OUT.values():
         seconds = row.seconds - saved * memory_share(row.matrices, SHARES)
         assert seconds_by(fit, row, SHARES) == pytest.approx(seconds, rel=0.02)
+
+
+def test_experts_and_states_have_rates_of_their_own_and_a_layer_of_experts_a_cost() -> None:
+    per_layer, experts_rate, state_rate = 40e-6, 9e9, 3e9
+    rows = probes()
+    for layers, n_bytes in ((1, 60_000_000), (9, 40_000_000), (5, 90_000_000)):
+        row = probe({("Q4_0", 1280): 10_000_000}, 30)
+        seconds = row.seconds + n_bytes / experts_rate + layers * per_layer
+        rows.append(replace(row, seconds=seconds, experts={"Q4_0": n_bytes}, expert_layers=layers))
+    row = probe({("Q4_0", 1280): 50_000_000}, 30)
+    rows.append(replace(row, seconds=row.seconds + 2e7 / state_rate, states={"mamba2": 20_000_000}))
+    fit = fit_probe_times(rows)
+    assert 1 / fit.other_seconds_per_byte[ExpertsKey("Q4_0")] == pytest.approx(
+        experts_rate, rel=0.05
+    )
+    assert 1 / fit.other_seconds_per_byte[StateKey("mamba2")] == pytest.approx(state_rate, rel=0.05)
+    assert fit.seconds_per_expert_layer == pytest.approx(per_layer, rel=0.15)
 
 
 def test_one_wild_probe_moves_the_rates_little() -> None:

@@ -1,7 +1,9 @@
 """From probe times to rates and costs: one robust, non-negative fit per thread count.
 
-    t = Σ over matrices  bytes · s(type, columns)  +  kv_bytes · a
-        + c_token  +  products · c_product  −  memory_share · cache_saved
+    t = Σ over matrices  bytes · s(type, columns)  +  Σ experts  bytes · s(type)
+        + kv_bytes · a  +  state_bytes · r
+        + c_token  +  products · c_product  +  expert layers · c_expert
+        −  memory_share · cache_saved
 
 ``s`` is linear between knots in the logarithm of the row's length. Each probe contributes one
 equation, divided by its time so that all count alike by their relative error. Rates come from
@@ -13,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from cpubound import stats
 from cpubound.profile import long_row_seconds, memory_share, memory_shares
@@ -28,6 +30,18 @@ SMOOTH_SPREAD = 0.10
 SMOOTH_WEIGHT = 0.02
 
 
+class ExpertsKey(NamedTuple):
+    """Names the rate of a type's experts in the fit."""
+
+    type: str
+
+
+class StateKey(NamedTuple):
+    """Names the rate of a kind of recurrence in the fit."""
+
+    kind: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeTime:
     """One probe at one thread count: what it moves and its median time."""
@@ -36,6 +50,17 @@ class ProbeTime:
     matrices: Mapping[tuple[str, int], int]  # (type, columns) -> bytes
     attention: Mapping[Hashable, int]  # KV bytes by attention setting
     products: int
+    experts: Mapping[str, int] = field(default_factory=dict)  # type -> bytes
+    expert_layers: int = 0
+    states: Mapping[str, int] = field(default_factory=dict)  # kind of recurrence -> bytes
+
+    @property
+    def others(self) -> dict[Hashable, int]:
+        """What is measured by a rate of its own beside the dense matrices."""
+        found: dict[Hashable, int] = dict(self.attention)
+        found.update({ExpertsKey(name): n for name, n in self.experts.items()})
+        found.update({StateKey(kind): n for kind, n in self.states.items()})
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,11 +68,12 @@ class Fit:
     """Seconds per byte and fixed costs, with relative standard errors."""
 
     seconds_per_byte: Mapping[tuple[str, int], float]  # (type, columns of a knot)
-    attention_seconds_per_byte: Mapping[Hashable, float]
+    other_seconds_per_byte: Mapping[Hashable, float]  # by attention setting, experts, state
     seconds_per_token: float
     seconds_per_product: float
+    seconds_per_expert_layer: float
     cache_saved_s: float
-    relative_error: Mapping[Hashable, float]  # by (type, columns) and attention setting
+    relative_error: Mapping[Hashable, float]  # by the keys of both
     residuals: tuple[float, ...]  # fitted / observed − 1, one per probe
 
 
@@ -92,7 +118,7 @@ def _fit_once(
     import numpy as np
 
     places = [(name, column) for name, columns in knots.items() for column in columns]
-    settings = sorted({a for row in rows for a in row.attention}, key=str)
+    settings = sorted({other for row in rows for other in row.others}, key=str)
     observed = np.array([row.seconds for row in rows])
     design = np.array([_equation(row, places, settings, knots, shares) for row in rows])
     scaled = design / observed[:, None]
@@ -105,9 +131,10 @@ def _fit_once(
     n = len(places)
     return Fit(
         seconds_per_byte=dict(zip(places, map(float, solution), strict=False)),
-        attention_seconds_per_byte=dict(zip(settings, map(float, solution[n:]), strict=False)),
-        seconds_per_token=float(solution[-3]),
-        seconds_per_product=float(solution[-2]),
+        other_seconds_per_byte=dict(zip(settings, map(float, solution[n:]), strict=False)),
+        seconds_per_token=float(solution[-4]),
+        seconds_per_product=float(solution[-3]),
+        seconds_per_expert_layer=float(solution[-2]),
         cache_saved_s=float(solution[-1]),
         relative_error=dict(zip(names, errors, strict=False)),
         residuals=tuple(float(r) for r in (matrix @ solution - target)[: len(rows)]),
@@ -125,9 +152,11 @@ def _equation(
     for (name, columns), n_bytes in row.matrices.items():
         for knot, weight in stats.hat_weights(knots[name], columns).items():
             by_place[name, knot] += weight * n_bytes
-    attention = [float(row.attention.get(a, 0)) for a in settings]
+    others = row.others
+    rated = [float(others.get(setting, 0)) for setting in settings]
     share = memory_share(row.matrices, shares)
-    return [*by_place.values(), *attention, 1.0, float(row.products), -share]
+    fixed = [1.0, float(row.products), float(row.expert_layers)]
+    return [*by_place.values(), *rated, *fixed, -share]
 
 
 def _smoothness(

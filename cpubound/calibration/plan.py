@@ -54,8 +54,33 @@ class AttentionShape(msgspec.Struct, frozen=True, kw_only=True):
     depths: tuple[int, ...]
 
 
+class BatchShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A llama-like model of one quant type whose weights multiply many tokens at once."""
+
+    name: str
+    width: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    layers: int
+
+
+class FamilyShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of an architecture with experts or a recurrence, by its GGUF keys."""
+
+    name: str
+    architecture: str
+    types: tuple[str, ...]
+    hyper_parameters: dict[str, int | float | tuple[int, ...]]
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """How much calibration does."""
+    """How much calibration does.
+
+    ``batch_tokens`` are how many tokens at once the batch probes multiply; ``families``
+    says whether experts and recurrences are measured.
+    """
 
     bandwidth_seconds: float
     bandwidth_rounds: int
@@ -65,8 +90,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[str, ...]
     types: tuple[str, ...]
     attention: tuple[tuple[str, str, bool], ...]
+    batch_tokens: tuple[int, ...]
+    families: bool
     shapes: tuple[ProbeShape, ...]
+    batch_shapes: tuple[BatchShape, ...]
     attention_shapes: tuple[AttentionShape, ...]
+    family_shapes: tuple[FamilyShape, ...]
 
 
 def load_plan(name: str = "standard", types: tuple[str, ...] | None = None) -> Plan:
@@ -84,7 +113,7 @@ def load_plan(name: str = "standard", types: tuple[str, ...] | None = None) -> P
     data: Mapping[str, Any] = tomllib.loads(
         files("cpubound.calibration").joinpath("plans.toml").read_text(encoding="utf-8")
     )
-    shapes = {key: data[key] for key in ("shapes", "attention_shapes")}
+    shapes = {key: value for key, value in data.items() if key.endswith("shapes")}
     plan = msgspec.convert({**data[name], **shapes}, Plan)
     if types is not None:
         plan = msgspec.structs.replace(plan, types=tuple(_type_name(t) for t in types))

@@ -110,6 +110,15 @@ class AttentionRead:
     k_bytes: int  # read over all these layers, for ``cells``
     v_bytes: int
 
+    def operations(self, flash_attn: bool) -> int:
+        """Floating-point operations of these layers for one token.
+
+        A multiplication and an addition for each head, cell and number of K's and V's rows;
+        with flash-attention only for cells that are not masked.
+        """
+        cells = self.touched_cells if flash_attn else self.cells
+        return 2 * self.layers * self.heads * (self.head_dim_k + self.head_dim_v) * cells
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelTraffic:
@@ -138,7 +147,6 @@ class ModelTraffic:
     state_write_bytes: int
     logits: int  # vocabulary entries computed per sequence
     layers: int
-    width: int  # length of a token's vector between layers
     resident_bytes: int  # weights + KV cache of n_ctx cells + state
     state_kind: str | None = None  # "mamba", "mamba2", "wkv", "delta", "conv", "linear"
     unread: Mapping[str, int] = field(
@@ -204,6 +212,23 @@ class ModelTraffic:
     def products(self) -> tuple[WeightRead, ...]:
         """The reads by matrix products, dense ones and experts."""
         return tuple(w for w in self.weights if w.kind in ("matmul", "experts"))
+
+    def bytes_by_columns(self, kind: str) -> dict[tuple[str, int], int]:
+        """Bytes that products of a kind (``matmul``, ``experts``) read, by type and row length."""
+        found: dict[tuple[str, int], int] = {}
+        for w in self.products:
+            if w.kind == kind:
+                key = (w.type, w.columns)
+                found[key] = found.get(key, 0) + w.n_bytes
+        return found
+
+    @property
+    def attention_operations(self) -> int:
+        """Floating-point operations of attention for one token of one sequence.
+
+        Of all layers together, as ``AttentionRead.operations``.
+        """
+        return sum(a.operations(self.flash_attn) for a in self.attention)
 
     @property
     def expert_layers(self) -> int:

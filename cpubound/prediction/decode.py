@@ -10,23 +10,24 @@ kernels (``kernel``) to bytes over read bandwidth (``ceiling``).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cpubound.errors import ProfileError, UsageError
 from cpubound.model.values import AttentionRead, ModelTraffic
+from cpubound.prediction.batch_rates import product_rate
 from cpubound.prediction.rates import (
     KERNEL_RELATIVE_ERROR,
-    Rate,
     attention_rate,
     engine_cost,
     kernel_rate,
     memory_shares_at,
     read_bandwidth,
+    state_rate,
     weight_rate,
 )
+from cpubound.prediction.terms import Part, part_from_rate, shorten, sum_parts
 from cpubound.prediction.values import Prediction, SecondsByPart
-from cpubound.profile import EngineCalibration, MachineProfile, memory_share
+from cpubound.profile import EngineCalibration, EngineCost, MachineProfile, memory_share
 
 # Two-sided 90 % of a normal distribution.
 NORMAL_90 = 1.645
@@ -36,18 +37,8 @@ CEILING_LOW_SHARE = 1 / 2.9
 # What a cell shares with no probe: shape effects that the form of the model leaves out. A
 # judgement, not a measurement: docs/accuracy.md shows held-out errors of 1 B models beside it.
 FORM_RELATIVE_ERROR = 0.03
-# A part counts as memory-bound where its rate is at least this share of read bandwidth.
-MEMORY_BOUND_SHARE = 0.80
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """Seconds of one part, their standard error, and how many of them memory sets."""
-
-    seconds: float
-    error: float
-    memory_seconds: float
-    assumptions: tuple[str, ...] = ()
+# Small operators were measured on other shapes than they are used for.
+OVERHEAD_RELATIVE_ERROR = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +61,7 @@ class StepParts:
 
 
 def predict_decode(profile: MachineProfile, traffic: ModelTraffic, threads: int) -> Prediction:
-    """Predict the median decode speed at a thread count.
+    """Predict the median decode speed at a thread count, of all sequences of the batch together.
 
     Parameters
     ----------
@@ -80,7 +71,7 @@ def predict_decode(profile: MachineProfile, traffic: ModelTraffic, threads: int)
 
     Raises
     ------
-    UsageError : threads below 1, or a batch other than 1.
+    UsageError : threads below 1.
     ProfileError : the profile holds no read bandwidth.
     """
     return _assemble(profile, traffic, threads, split_step(profile, traffic, threads))
@@ -90,8 +81,6 @@ def split_step(profile: MachineProfile, traffic: ModelTraffic, threads: int) -> 
     """Predict the seconds of weights, attention and overhead; raises as ``predict_decode``."""
     if threads < 1:
         raise UsageError(f"threads must be at least 1 ({threads})")
-    if traffic.batch != 1:
-        raise UsageError(f"only batch 1 can be predicted ({traffic.batch}): leave --batch out")
     bandwidth = read_bandwidth(profile, threads)
     if bandwidth is None:
         raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
@@ -134,38 +123,38 @@ def _engine_parts(
     engine: EngineCalibration, traffic: ModelTraffic, threads: int, bandwidth: float
 ) -> tuple[Part, Part, Part]:
     cost = engine_cost(engine, threads)
-    weights = _less_cached(
-        sum_parts(
-            [
-                part_from_rate(
-                    n_bytes, weight_rate(engine, name, columns, threads), name, bandwidth
-                )
-                for (name, columns), n_bytes in traffic.matrices.items()
-            ]
-        ),
-        memory_share(traffic.matrices, memory_shares_at(engine, threads)) * cost.cache_saved_s,
+    weights = sum_parts(
+        [
+            part_from_rate(read.n_bytes, product_rate(engine, read, threads), read.type, bandwidth)
+            for read in traffic.products
+        ]
     )
+    if traffic.batch == 1:
+        shares = memory_shares_at(engine, threads)
+        weights = shorten(weights, memory_share(traffic.matrices, shares) * cost.cache_saved_s)
     attention = sum_parts(
         [_attention_part(engine, traffic, read, threads, bandwidth) for read in traffic.attention]
+        + [state_part(engine, traffic, threads, bandwidth)]
     )
-    state_bytes = traffic.state_read_bytes + traffic.state_write_bytes
-    if state_bytes:
-        attention = sum_parts(
-            [attention, part_from_rate(state_bytes, None, "recurrent state", bandwidth)]
-        )
-    seconds = cost.seconds_per_token + cost.seconds_per_product * traffic.matrix_products
-    return weights, attention, Part(seconds=seconds, error=0.2 * seconds, memory_seconds=0)
+    seconds = overhead_seconds(cost, traffic)
+    return weights, attention, Part(seconds=seconds, error=OVERHEAD_RELATIVE_ERROR * seconds)
 
 
-def _less_cached(weights: Part, saved_s: float) -> Part:
-    """Take off what the last-level cache keeps from one token to the next."""
-    seconds = max(weights.seconds - saved_s, 0.1 * weights.seconds)
-    factor = seconds / weights.seconds if weights.seconds else 1.0
-    return Part(
-        seconds=seconds,
-        error=weights.error,
-        memory_seconds=weights.memory_seconds * factor,
-        assumptions=weights.assumptions,
+def state_part(
+    engine: EngineCalibration, traffic: ModelTraffic, threads: int, bandwidth: float
+) -> Part:
+    """Return the time of the recurrent operators of all sequences."""
+    n_bytes = traffic.state_read_bytes + traffic.state_write_bytes
+    rate = state_rate(engine, traffic.state_kind, threads)
+    return part_from_rate(n_bytes, rate, "recurrent state", bandwidth)
+
+
+def overhead_seconds(cost: EngineCost, traffic: ModelTraffic) -> float:
+    """Return what a step costs whatever its bytes."""
+    return (
+        cost.seconds_per_token
+        + cost.seconds_per_product * traffic.matrix_products
+        + cost.seconds_per_expert_layer * traffic.expert_layers
     )
 
 
@@ -176,7 +165,7 @@ def _attention_part(
     threads: int,
     bandwidth: float,
 ) -> Part:
-    n_bytes = read.k_bytes + read.v_bytes
+    n_bytes = traffic.batch * (read.k_bytes + read.v_bytes)
     if traffic.flash_attn and read.cells:
         n_bytes = n_bytes * read.touched_cells // read.cells
     rate = attention_rate(
@@ -203,7 +192,11 @@ def _kernel_parts(
     )
     kv_bytes = traffic.kv_read_bytes + traffic.state_read_bytes + traffic.state_write_bytes
     attention = part_from_rate(kv_bytes, None, "attention", bandwidth)
-    return weights, attention, Part(seconds=0, error=0, memory_seconds=0)
+    if traffic.batch > 1:
+        weights = replace(
+            weights, assumptions=(*weights.assumptions, "batches were not measured: taken as free")
+        )
+    return weights, attention, Part()
 
 
 def _ceiling_parts(traffic: ModelTraffic, bandwidth: float) -> tuple[Part, Part, Part]:
@@ -214,37 +207,7 @@ def _ceiling_parts(traffic: ModelTraffic, bandwidth: float) -> tuple[Part, Part,
     return (
         Part(seconds=weights, error=0, memory_seconds=weights),
         Part(seconds=attention, error=0, memory_seconds=attention),
-        Part(seconds=0, error=0, memory_seconds=0),
-    )
-
-
-def part_from_rate(n_bytes: int, rate: Rate | None, name: str, bandwidth: float) -> Part:
-    if n_bytes == 0:
-        return Part(seconds=0, error=0, memory_seconds=0)
-    if rate is None:
-        seconds = n_bytes / bandwidth
-        return Part(
-            seconds=seconds,
-            error=0.5 * seconds,
-            memory_seconds=seconds,
-            assumptions=(f"{name} was not measured: taken at read bandwidth, a lower bound",),
-        )
-    seconds = n_bytes / rate.bytes_per_s
-    memory_bound = rate.bytes_per_s >= MEMORY_BOUND_SHARE * bandwidth
-    return Part(
-        seconds=seconds,
-        error=rate.relative_error * seconds,
-        memory_seconds=seconds if memory_bound else 0,
-        assumptions=(rate.assumption,) if rate.assumption else (),
-    )
-
-
-def sum_parts(parts: Sequence[Part]) -> Part:
-    return Part(
-        seconds=sum(p.seconds for p in parts),
-        error=math.sqrt(sum(p.error**2 for p in parts)),
-        memory_seconds=sum(p.memory_seconds for p in parts),
-        assumptions=tuple(dict.fromkeys(a for p in parts for a in p.assumptions)),
+        Part(),
     )
 
 
@@ -297,14 +260,14 @@ def _assemble(
         kv_type_k=traffic.kv_type_k,
         kv_type_v=traffic.kv_type_v,
         flash_attn=traffic.flash_attn,
-        tokens_per_s=1 / by_part.total,
-        low=1 / slowest,
-        high=1 / fastest,
-        fast_tokens_per_s=1 / (by_part.total * fast_ratio),
-        ceiling_tokens_per_s=1 / ceiling_seconds(traffic, step.bandwidth),
+        tokens_per_s=traffic.batch / by_part.total,
+        low=traffic.batch / slowest,
+        high=traffic.batch / fastest,
+        fast_tokens_per_s=traffic.batch / (by_part.total * fast_ratio),
+        ceiling_tokens_per_s=traffic.batch / ceiling_seconds(traffic, step.bandwidth),
         bound=_name_bound(weights, attention, overhead),
         basis=step.basis,
-        bytes_per_token=traffic.total_bytes,
+        bytes_per_token=traffic.total_bytes // traffic.batch,
         file_bytes=traffic.file_bytes,
         resident_bytes=traffic.resident_bytes,
         seconds=by_part,
@@ -314,12 +277,13 @@ def _assemble(
             *traffic.assumptions,
             *weights.assumptions,
             *attention.assumptions,
-            *_profile_assumptions(profile, threads),
+            *profile_assumptions(profile, threads),
         ),
     )
 
 
-def _profile_assumptions(profile: MachineProfile, threads: int) -> tuple[str, ...]:
+def profile_assumptions(profile: MachineProfile, threads: int) -> tuple[str, ...]:
+    """Return what a profile itself makes a prediction assume at a thread count."""
     found = []
     if profile.noise.verdict != "quiet":
         found.append(

@@ -6,15 +6,10 @@ from dataclasses import dataclass
 
 from cpubound.model.parts import PARTS, part_of_role
 from cpubound.model.values import EXPERT_PRODUCTS, ModelTraffic, WeightRead
-from cpubound.prediction.decode import (
-    Part,
-    StepParts,
-    part_from_rate,
-    seconds_interval,
-    split_step,
-    sum_parts,
-)
-from cpubound.prediction.rates import engine_cost, kernel_rate, weight_rate
+from cpubound.prediction.batch_rates import product_rate
+from cpubound.prediction.decode import StepParts, seconds_interval, split_step, state_part
+from cpubound.prediction.rates import engine_cost, kernel_rate
+from cpubound.prediction.terms import Part, part_from_rate, sum_parts
 from cpubound.profile import MachineProfile
 
 
@@ -39,8 +34,8 @@ def predict_parts(
     found: dict[str, list[Part]] = {}
     for part, weights in _split_weights(profile, traffic, threads, step).items():
         found.setdefault(part, []).append(weights)
-    state_s = (traffic.state_read_bytes + traffic.state_write_bytes) / step.bandwidth
-    state = Part(seconds=state_s, error=0.5 * state_s, memory_seconds=state_s)
+    state = _state(profile, traffic, threads, step)
+    state_s = state.seconds
     attention_s = max(step.attention.seconds - state_s, 0.0) if traffic.attention else 0.0
     attention = Part(seconds=attention_s, error=step.attention.error, memory_seconds=0)
     found.setdefault("recurrent", []).append(state)
@@ -52,6 +47,13 @@ def predict_parts(
         for part in PARTS
         if part in found and any(p.seconds for p in found[part])
     }
+
+
+def _state(profile: MachineProfile, traffic: ModelTraffic, threads: int, step: StepParts) -> Part:
+    if step.basis == "engine" and profile.engine is not None:
+        return state_part(profile.engine, traffic, threads, step.bandwidth)
+    n_bytes = traffic.state_read_bytes + traffic.state_write_bytes
+    return part_from_rate(n_bytes, None, "recurrent state", step.bandwidth)
 
 
 def _with_interval(profile: MachineProfile, basis: str, part: Part) -> PartPrediction:
@@ -85,7 +87,7 @@ def _split_weights(
 def _matrix_part(profile: MachineProfile, read: WeightRead, threads: int, step: StepParts) -> Part:
     rate = None
     if step.basis == "engine" and profile.engine is not None:
-        rate = weight_rate(profile.engine, read.type, read.columns, threads)
+        rate = product_rate(profile.engine, read, threads)
     elif step.basis == "kernel":
         rate = kernel_rate(profile, read.type, threads)
     return part_from_rate(read.n_bytes, rate, read.type, step.bandwidth)

@@ -13,6 +13,7 @@ from cpubound.profile import (
     EngineCost,
     EngineRate,
     MachineProfile,
+    StateRate,
     long_row_seconds,
     memory_shares,
 )
@@ -31,6 +32,8 @@ KERNEL_FAMILIES: tuple[tuple[str, ...], ...] = (
 # How far a neighbour's time per weight may be off: a judgement, not a measurement, and too
 # little where one of the two is repacked (on one Zen 4 thread a Q4_1 weight takes twice a Q4_0's).
 NEIGHBOUR_RELATIVE_ERROR = 0.20
+# Experts of a type taken from its dense matrices: a judgement.
+EXPERTS_RELATIVE_ERROR = 0.15
 # What our own kernels leave out (barriers, small operators, another kernel's quality): a
 # judgement, not a measurement.
 KERNEL_RELATIVE_ERROR = 0.15
@@ -76,7 +79,7 @@ def weight_rate(
     A type that was not measured takes the rate of a neighbour; None if no type of its kernel
     family was measured.
     """
-    return _rate_of_family(lambda name: _measured_rate(engine, name, columns, threads), type_name)
+    return rate_of_family(lambda name: _measured_rate(engine, name, columns, threads), type_name)
 
 
 def memory_shares_at(engine: EngineCalibration, threads: int) -> dict[str, float]:
@@ -93,7 +96,41 @@ def kernel_rate(profile: MachineProfile, type_name: str, threads: int) -> Rate |
 
     None if no kernel of its family was measured.
     """
-    return _rate_of_family(lambda name: _measured_kernel(profile, name, threads), type_name)
+    return rate_of_family(lambda name: _measured_kernel(profile, name, threads), type_name)
+
+
+def expert_rate(
+    engine: EngineCalibration, type_name: str, columns: int, threads: int
+) -> Rate | None:
+    """Return the engine's rate for experts of a type at a row length.
+
+    Where only other types' experts were measured, their rate over that of their dense
+    matrices (the median) scales the type's own; where none were, dense matrices stand in.
+    """
+    own = [row for row in engine.rates if row.kind == "experts" and row.type == type_name]
+    if own:
+        return _rate_of(own, threads)
+    dense = weight_rate(engine, type_name, columns, threads)
+    if dense is None:
+        return None
+    others = [row for row in engine.rates if row.kind == "experts" and row.threads == threads]
+    ratios = [
+        row.bytes_per_s / rate.bytes_per_s
+        for row in others
+        if (rate := weight_rate(engine, row.type, columns, threads)) is not None
+    ]
+    ratio = stats.median(ratios) if ratios else 1.0
+    return Rate(
+        bytes_per_s=dense.bytes_per_s * ratio,
+        relative_error=max(dense.relative_error, EXPERTS_RELATIVE_ERROR),
+        assumption=f"experts of {type_name} were not measured: taken from dense matrices",
+    )
+
+
+def state_rate(engine: EngineCalibration, kind: str | None, threads: int) -> Rate | None:
+    """Return the rate at which a recurrence goes through its state, None if not measured."""
+    rows = [row for row in engine.state_rates if row.kind == kind]
+    return _rate_of(rows, threads) if rows else None
 
 
 def attention_rate(
@@ -131,6 +168,7 @@ def engine_cost(engine: EngineCalibration, threads: int) -> EngineCost:
         seconds_per_token=_interpolate_costs(engine, "seconds_per_token", threads),
         seconds_per_product=_interpolate_costs(engine, "seconds_per_product", threads),
         cache_saved_s=_interpolate_costs(engine, "cache_saved_s", threads),
+        seconds_per_expert_layer=_interpolate_costs(engine, "seconds_per_expert_layer", threads),
         fast_time_ratio=_interpolate_costs(engine, "fast_time_ratio", threads),
     )
 
@@ -150,7 +188,7 @@ def _interpolate_falling(points: Mapping[int, float], threads: int) -> float:
 def _measured_rate(
     engine: EngineCalibration, type_name: str, columns: int, threads: int
 ) -> Rate | None:
-    rows = [row for row in engine.rates if row.type == type_name]
+    rows = _dense_rows(engine, type_name)
     if not rows:
         return None
     points = {
@@ -167,6 +205,10 @@ def _measured_rate(
     )
 
 
+def _dense_rows(engine: EngineCalibration, type_name: str) -> list[EngineRate]:
+    return [row for row in engine.rates if row.type == type_name and row.kind == "matmul"]
+
+
 def _rate_at(rows: Sequence[EngineRate], columns: int) -> float:
     """Interpolate seconds per byte in the logarithm of the row length, flat outside."""
     rates = {row.columns: row.bytes_per_s for row in rows}
@@ -175,7 +217,7 @@ def _rate_at(rows: Sequence[EngineRate], columns: int) -> float:
 
 
 def _long_row_seconds(engine: EngineCalibration, type_name: str, threads: int) -> float:
-    mine = [row for row in engine.rates if row.type == type_name]
+    mine = _dense_rows(engine, type_name)
     nearest = min({row.threads for row in mine}, key=lambda count: abs(count - threads))
     return long_row_seconds({r.columns: 1 / r.bytes_per_s for r in mine if r.threads == nearest})
 
@@ -188,7 +230,7 @@ def _measured_kernel(profile: MachineProfile, type_name: str, threads: int) -> R
     return Rate(bytes_per_s=interpolate(rates, threads), relative_error=KERNEL_RELATIVE_ERROR)
 
 
-def _rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> Rate | None:
+def rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> Rate | None:
     """Return the rate of a type itself, else the time per weight of the nearest of its family."""
     rate = measured(type_name)
     if rate is not None:
@@ -207,7 +249,7 @@ def _rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> R
     return None
 
 
-def _rate_of(rows: Sequence[AttentionRate], threads: int) -> Rate:
+def _rate_of(rows: Sequence[AttentionRate | EngineRate | StateRate], threads: int) -> Rate:
     points = {row.threads: row.bytes_per_s for row in rows}
     return Rate(
         bytes_per_s=interpolate(points, threads),

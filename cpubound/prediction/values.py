@@ -6,7 +6,7 @@ import msgspec
 
 
 class SecondsByPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time of one token goes."""
+    """Where the time of one step goes: a token of each sequence."""
 
     weights: float
     attention: float
@@ -20,7 +20,8 @@ class SecondsByPart(msgspec.Struct, frozen=True, kw_only=True):
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Decode speed of one model at one setting.
 
-    ``tokens_per_s`` is the median of a settled run with a 90 % interval ``low`` … ``high``;
+    ``tokens_per_s`` is the median of a settled run with a 90 % interval ``low`` … ``high``,
+    of all ``batch`` sequences together (each gets a ``batch``-th of it);
     ``fast_tokens_per_s`` the fast quartile (the quiet machine); ``ceiling_tokens_per_s`` all
     bytes over read bandwidth.
     """
@@ -46,5 +47,33 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     resident_bytes: int  # weights, KV cache of n_ctx cells, state
     seconds: SecondsByPart
     memory_seconds: float  # of ``seconds``: what would scale with the memory's bandwidth
+    fits_in_memory: bool | None
+    assumptions: tuple[str, ...] = ()
+
+
+class PromptPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """How long llama.cpp processes a prompt before it answers.
+
+    ``seconds`` is the median with a 90 % interval ``low_s`` … ``high_s``, ``parts`` where they
+    go; ``time_to_first_token_s`` is one decode step more. ``operations`` are the
+    floating-point operations of the matrix products and of attention.
+    """
+
+    model: str
+    quant_label: str
+    threads: int
+    prompt_tokens: int
+    depth_tokens: int
+    kv_type_k: str
+    kv_type_v: str
+    flash_attn: bool
+    seconds: float
+    low_s: float
+    high_s: float
+    tokens_per_s: float
+    time_to_first_token_s: float
+    operations: int
+    bound: str  # "compute", "memory", "attention", "overhead"
+    parts: SecondsByPart
     fits_in_memory: bool | None
     assumptions: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cpubound.model.traffic.prompt import prompt_steps
 from cpubound.model.traffic.step import KV_TYPES, compute_traffic
 
-__all__ = ["KV_TYPES", "compute_traffic"]
+__all__ = ["KV_TYPES", "compute_traffic", "prompt_steps"]

@@ -1,0 +1,60 @@
+"""What processing a prompt moves: its physical batches, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cpubound.errors import UsageError
+from cpubound.model.traffic.cache import DEFAULT_UBATCH
+from cpubound.model.traffic.step import compute_traffic
+from cpubound.model.values import ModelSpec, ModelTraffic
+
+
+def prompt_steps(
+    spec: ModelSpec,
+    prompt_tokens: int,
+    *,
+    depth_tokens: int = 0,
+    kv_type_k: str = "f16",
+    kv_type_v: str = "f16",
+    flash_attn: bool = False,
+    ubatch: int = DEFAULT_UBATCH,
+) -> tuple[ModelTraffic, ...]:
+    """Return the traffic of each physical batch of a prompt of one sequence.
+
+    Each is a step of as many tokens, its attention that of their mean (with flash-attention)
+    or, spanning all cells, of their last. Logits are computed for one token of a batch
+    (``llama_batch`` marks the last; src/llama-graph.cpp, ``build_inp_out_ids``, 0c1e57098bba).
+    The memory is that of one sequence of the whole prompt.
+
+    Raises
+    ------
+    UsageError : fewer than one token, or as ``compute_traffic``.
+    """
+    if prompt_tokens < 1 or ubatch < 1:
+        raise UsageError(f"a prompt has at least one token ({prompt_tokens}): give 1 or more")
+    end = depth_tokens + prompt_tokens
+    whole = compute_traffic(
+        spec,
+        depth_tokens=end - 1,
+        kv_type_k=kv_type_k,
+        kv_type_v=kv_type_v,
+        flash_attn=flash_attn,
+    )
+    steps = []
+    for start in range(depth_tokens, end, ubatch):
+        tokens = min(ubatch, end - start)
+        step = compute_traffic(
+            spec,
+            depth_tokens=start + (tokens // 2 if flash_attn else tokens - 1),
+            n_ctx=end,
+            batch=tokens,
+            kv_type_k=kv_type_k,
+            kv_type_v=kv_type_v,
+            flash_attn=flash_attn,
+        )
+        weights = tuple(
+            replace(read, tokens=1.0) if read.role == "output" else read for read in step.weights
+        )
+        steps.append(replace(step, weights=weights, resident_bytes=whole.resident_bytes))
+    return tuple(steps)
