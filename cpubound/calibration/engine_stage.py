@@ -15,7 +15,7 @@ from cpubound.calibration.plan import Plan
 from cpubound.calibration.probes import Probe, ProbeCell, probe_traffic
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
-from cpubound.errors import EngineCrashed
+from cpubound.errors import EngineCrashed, MachineError, ModelFileError
 from cpubound.model.values import ModelSpec
 from cpubound.profile import EngineCalibration
 
@@ -53,7 +53,7 @@ def calibrate_engine(
     reference : gives the read bandwidth right now at a thread count.
     open_bytes : how many bytes of probes may be open at once.
 
-    A probe that crashes the engine is left out with a warning; the rest goes on. At least
+    A probe that crashes the engine, or that it refuses, is left out with a warning; the rest goes on. At least
     one round is finished; after it the plan's time ends the stage.
     """
     order = random.Random(seed)
@@ -106,7 +106,7 @@ def _visit(
             cell.references += [before, reference(cell.threads)]
             if cell.setting.prompt_tokens is None:
                 cell.tokens = _tokens_for(stats.median(samples))
-    except EngineCrashed as error:
+    except (EngineCrashed, MachineError, ModelFileError) as error:
         failed[probe.name] = str(error)
 
 

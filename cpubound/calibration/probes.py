@@ -210,10 +210,11 @@ def _llama_spec(
 
 
 def _with_type(spec: ModelSpec, type_name: str) -> tuple[Tensor, ...]:
-    """Give every matrix the same type: a probe is pure, unlike a file type."""
+    """Give every matrix that may be quantised the same type: a probe is pure."""
     quant = quant_type(type_name)
     return tuple(
-        replace(tensor, type=quant) if len(tensor.shape) > 1 else tensor for tensor in spec.tensors
+        replace(tensor, type=quant) if tensor.type.name == "F16" else tensor
+        for tensor in spec.tensors
     )
 
 
