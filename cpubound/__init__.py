@@ -13,6 +13,9 @@ if TYPE_CHECKING:
         calibrate as calibrate,
     )
     from cpubound.api import (
+        diagnose as diagnose,
+    )
+    from cpubound.api import (
         inspect_model as inspect_model,
     )
     from cpubound.api import (
@@ -32,6 +35,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CpuboundError": "cpubound.errors",
     "calibrate": "cpubound.api",
+    "diagnose": "cpubound.api",
     "inspect_model": "cpubound.api",
     "load_profile": "cpubound.profile",
     "predict": "cpubound.api",

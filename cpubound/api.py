@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice, fewest_threads
 from cpubound.errors import CpuboundError, MachineError, UsageError
 from cpubound.model.values import ModelSpec, ModelTraffic
@@ -253,6 +254,76 @@ def _verify(
             progress=progress,
         )
     return msgspec.structs.replace(advice, verification=found)
+
+
+def diagnose(
+    model: str | ModelSpec,
+    *,
+    observed: float | None = None,
+    log: str | Path | None = None,
+    run: int | None = None,
+    threads: int | None = None,
+    depth: int | None = None,
+    n_ctx: int | None = None,
+    batch: int = 1,
+    kv_type: str | None = None,
+    flash_attn: bool | None = None,
+    engine: str | None = None,
+    machine: str = "mine",
+    profile: MachineProfile | None = None,
+) -> Diagnosis:
+    """Say why a model ran as fast as it did: what the rate implies, what explains it, what helps.
+
+    What is left at None is taken from the log, and then from the engine's own defaults.
+
+    Parameters
+    ----------
+    observed : the rate of generation, in tokens per second of all sequences together.
+    log : a file with what the engine printed, instead of ``observed``.
+    run : which run of the log, from 1, where it holds several.
+    engine : the program that ran it (``advise.engines``): its defaults, and how it is told.
+    machine : ``mine``, or a published machine (``theory.presets``), also one with a GPU.
+    profile : of the machine that ran it; by default this machine's, checked to be of it.
+
+    Raises
+    ------
+    UsageError : neither or both of ``observed`` and ``log``, a rate that is no positive number,
+        several runs and no number, a run on a GPU held against a profile.
+    InputError : a log that cannot be read, tells no rate, or is of another model.
+    """
+    from cpubound.advise.diagnose import MINE, diagnose_published, diagnose_run
+    from cpubound.advise.logs import choose_run, read_log_file, require_cpu
+    from cpubound.advise.question import Question, case_of, setting_of
+    from cpubound.machine import read_machine
+    from cpubound.theory.presets import find_preset
+
+    if (observed is None) == (log is None):
+        raise UsageError("give the observed rate or a log, one of them: --observed, --from-log")
+    logged = None if log is None else choose_run(read_log_file(Path(log)), run)
+    question = Question(
+        observed_tokens_per_s=observed,
+        run=logged,
+        threads=threads,
+        depth_tokens=depth,
+        n_ctx=n_ctx,
+        batch=batch,
+        kv_types=None if kv_type is None else split_kv_type(kv_type),
+        flash_attn=flash_attn,
+        engine=engine,
+    )
+    preset = None if machine == MINE else find_preset(machine)
+    spec = _spec(model)
+    if preset is not None:
+        return diagnose_published(setting_of(question, spec, True), question.observed, preset)
+    if logged is not None:
+        require_cpu(logged)
+    # A profile that was asked for may be another machine's; the default one should be this one's.
+    now = read_machine() if profile is None else None
+    argument = model if isinstance(model, str) else (*spec.shards, spec.name)[0]
+    case, notes = case_of(
+        question, spec, profile or load_profile(), model_argument=argument, machine_now=now
+    )
+    return diagnose_run(case, notes)
 
 
 def validate(

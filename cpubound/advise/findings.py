@@ -13,7 +13,6 @@ __all__ = [
     "MEASURED_RULES",
     "Finding",
     "find_machine_findings",
-    "list_rule_summaries",
 ]
 
 MachineRule = Callable[[Machine], Finding | None]
@@ -83,9 +82,3 @@ def find_machine_findings(
         found += [rule(machine, read_bytes_per_s) for _, rule in MEASURED_RULES.values()]
     known = [finding for finding in found if finding is not None]
     return tuple(sorted(known, key=lambda finding: SEVERITIES.index(finding.severity)))
-
-
-def list_rule_summaries() -> dict[str, str]:
-    """Map the code of every rule about a machine to what it looks for."""
-    rules = (*MACHINE_RULES.items(), *MEASURED_RULES.items())
-    return {code: summary for code, (summary, _) in rules}

@@ -7,7 +7,7 @@ from cpubound.machine.values import Machine
 from cpubound.units import GB, format_binary_bytes, format_rate
 
 # Below this share of what the modules could give, settings are more likely than luck.
-_SLOW_MEMORY_SHARE = 0.6
+SLOW_MEMORY_SHARE = 0.6
 
 
 def find_memory_limit(machine: Machine) -> Finding | None:
@@ -107,7 +107,7 @@ def find_memory_below_rated(machine: Machine) -> Finding | None:
 def find_slow_memory(machine: Machine, read_bytes_per_s: float) -> Finding | None:
     """Find a measured read bandwidth far below what the memory modules could give."""
     theoretical = machine.theoretical_bytes_per_s
-    if theoretical is None or read_bytes_per_s >= theoretical * _SLOW_MEMORY_SHARE:
+    if theoretical is None or read_bytes_per_s >= theoretical * SLOW_MEMORY_SHARE:
         return None
     return Finding(
         code="slow-memory",

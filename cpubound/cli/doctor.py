@@ -16,27 +16,28 @@ from cpubound.cli.options import output_options
     metavar="DIR",
     help="Read /proc and /sys under DIR instead of this machine's.",
 )
-@click.option("--list", "list_rules", is_flag=True, help="List what is looked for, and stop.")
+@click.option("--list", "list_only", is_flag=True, help="List what is looked for, and stop.")
 @output_options
 def command(
-    sysroot: Path | None, list_rules: bool, style: str, json_path: str | None, force: bool
+    sysroot: Path | None, list_only: bool, style: str, json_path: str | None, force: bool
 ) -> None:
     """Show what this machine is, what may be used of it, and what slows it.
 
     Nothing is measured; calibrate does that.
     """
-    from cpubound.advise.findings import find_machine_findings, list_rule_summaries
+    from cpubound.advise.findings import find_machine_findings
+    from cpubound.advise.registry import list_rules
     from cpubound.cli.output import check_new_file, print_result
     from cpubound.machine import read_machine
     from cpubound.report import machine as report
 
     if json_path not in (None, "-"):
         check_new_file(Path(str(json_path)), force=force)
-    if list_rules:
-        summaries = list_rule_summaries()
+    if list_only:
+        rules = list_rules()
         print_result(
-            report.rules_document(summaries),
-            report.rules_table(summaries),
+            report.rules_document(rules),
+            report.rules_table(rules),
             style=style,
             json_path=json_path,
             force=force,

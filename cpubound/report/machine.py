@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from cpubound.advise.registry import RuleSummary
 from cpubound.advise.values import Finding
 from cpubound.machine.values import (
     Cache,
@@ -17,12 +17,11 @@ from cpubound.machine.values import (
     NumaNode,
     format_cpu_list,
 )
+from cpubound.report.findings import finding_lines, wrap_parts
 from cpubound.report.tables import Table
 from cpubound.units import format_binary_bytes, format_rate
 
-_WIDTH = 100
 _LABEL = 12
-_GLUE = "\N{NO-BREAK SPACE}"
 _CACHE_LETTERS = {"data": "d", "instruction": "i", "unified": ""}
 
 
@@ -49,43 +48,24 @@ def machine_text(machine: Machine, findings: Sequence[Finding]) -> str:
     """Return the screen: what the machine is, what may be used of it, what slows it."""
     lines: list[str] = []
     for label, parts in _facts(machine):
-        lines += _wrap(f"{label:<{_LABEL}}", parts)
+        lines += wrap_parts(f"{label:<{_LABEL}}", parts)
     lines.append("")
-    if not findings:
-        lines.append("Nothing found that would slow it down.")
-    for number, finding in enumerate(findings, 1):
-        lines += _wrap(
-            f"{number:>2}. {finding.severity:<9}", [f"{finding.code}: {finding.message}."]
-        )
-        lines += _wrap(" " * 13, [f"→ {finding.remedy}"])
+    lines += finding_lines(findings) or ["Nothing found that would slow it down."]
     return "\n".join(lines)
 
 
-def rules_document(summaries: Mapping[str, str]) -> dict[str, Any]:
+def rules_document(rules: Sequence[RuleSummary]) -> dict[str, Any]:
     """Return ``cpubound.rules/1``: what findings there can be."""
-    rows = [{"code": code, "found_when": summary} for code, summary in summaries.items()]
-    return {"schema": "cpubound.rules/1", "rules": rows}
+    return {"schema": "cpubound.rules/1", "rules": [msgspec.to_builtins(rule) for rule in rules]}
 
 
-def rules_table(summaries: Mapping[str, str]) -> Table:
-    """Return the codes of findings, each with what it means."""
-    return Table(columns=("code", "found when"), rows=tuple(summaries.items()))
+def rules_table(rules: Sequence[RuleSummary]) -> Table:
+    """Return the codes of findings, what each looks at, and what it means."""
+    rows = tuple((rule.code, rule.about, rule.found_when) for rule in rules)
+    return Table(columns=("code", "about", "found when"), rows=rows)
 
 
 _Facts = Sequence[tuple[str, Sequence[str]]]  # a label and the parts of its value
-
-
-def _wrap(first: str, parts: Sequence[str]) -> list[str]:
-    """Fill lines with parts, breaking between them rather than inside one."""
-    glued = (part.replace(" ", _GLUE) if len(part) < _WIDTH // 2 else part for part in parts)
-    lines = textwrap.wrap(
-        ", ".join(glued),
-        width=_WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_on_hyphens=False,
-    )
-    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def _facts(machine: Machine) -> _Facts:

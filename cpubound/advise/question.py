@@ -1,0 +1,144 @@
+"""From what a person says and a log tells to the case that is diagnosed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cpubound.advise.case import Case, ModelSetting, require_rate
+from cpubound.advise.engines import LLAMA_CPP, Engine, find_engine
+from cpubound.advise.logs import LoggedRun
+from cpubound.errors import InputError, UsageError
+from cpubound.machine.values import Machine
+from cpubound.model.values import ModelSpec
+from cpubound.profile import MachineProfile
+from cpubound.units import format_binary_bytes
+
+# Logs print sizes and counts to three or more digits; file types lie further apart.
+_SAME_MODEL = 0.015
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is known of a run; None is left to the log, and then to the engine's defaults."""
+
+    observed_tokens_per_s: float | None = None
+    run: LoggedRun | None = None
+    threads: int | None = None
+    depth_tokens: int | None = None
+    n_ctx: int | None = None
+    batch: int = 1
+    kv_types: tuple[str, str] | None = None
+    flash_attn: bool | None = None
+    engine: str | None = None
+
+    @property
+    def observed(self) -> float:
+        """The observed rate, checked; ``UsageError`` if there is none."""
+        rate = self.observed_tokens_per_s
+        if rate is None and self.run is not None:
+            rate = self.run.tokens_per_s
+        if rate is None:
+            raise UsageError("no observed rate: give --observed TOKS or --from-log FILE")
+        return require_rate(rate)
+
+    @property
+    def program(self) -> Engine:
+        """The program that ran the model."""
+        name = self.engine or (self.run.engine if self.run is not None else None)
+        return LLAMA_CPP if name is None else find_engine(name)
+
+
+def setting_of(question: Question, spec: ModelSpec, flash_attn_default: bool) -> ModelSetting:
+    """Return the model at the setting of the run.
+
+    Raises
+    ------
+    InputError : the log is of another model.
+    """
+    run = question.run
+    if run is not None:
+        require_same_model(run, spec)
+    flash = _known(question.flash_attn, run.flash_attn if run else None)
+    logged_types = (run.kv_type_k or "f16", run.kv_type_v or "f16") if run else ("f16", "f16")
+    type_k, type_v = question.kv_types or logged_types
+    depth = _known(question.depth_tokens, run.depth_tokens if run else None) or 0
+    n_ctx = _known(question.n_ctx, run.n_ctx if run else None)
+    return ModelSetting(
+        spec=spec,
+        depth_tokens=depth,
+        # A context that the run shifted, or a prompt cache, may hold less than was counted.
+        n_ctx=n_ctx if n_ctx is None or question.n_ctx is not None else max(n_ctx, depth + 1),
+        batch=question.batch,
+        kv_type_k=type_k.lower(),
+        kv_type_v=type_v.lower(),
+        flash_attn=flash_attn_default if flash is None else flash,
+    )
+
+
+def case_of(
+    question: Question,
+    spec: ModelSpec,
+    profile: MachineProfile,
+    *,
+    model_argument: str,
+    machine_now: Machine | None = None,
+) -> tuple[Case, tuple[str, ...]]:
+    """Return the case, and what had to be assumed for it.
+
+    Raises
+    ------
+    UsageError : no observed rate, one that cannot be, or an engine that is not known.
+    InputError : the log is of another model.
+    """
+    observed, engine, run = question.observed, question.program, question.run
+    default = engine.default(profile.machine)
+    setting = setting_of(question, spec, default.flash_attn)
+    notes = []
+    threads = _known(question.threads, run.threads if run else None)
+    if threads is None:
+        threads = default.threads
+        notes.append(
+            f"threads were not given: taken as {engine.name}'s own default, {default.threads}"
+        )
+    case = Case(
+        spec=spec,
+        depth_tokens=setting.depth_tokens,
+        n_ctx=setting.n_ctx,
+        batch=setting.batch,
+        kv_type_k=setting.kv_type_k,
+        kv_type_v=setting.kv_type_v,
+        flash_attn=setting.flash_attn,
+        profile=profile,
+        threads=threads,
+        engine=engine,
+        model_argument=model_argument,
+        observed_tokens_per_s=observed,
+        samples_tokens_per_s=run.samples_tokens_per_s if run is not None else (),
+        features=run.features if run is not None else None,
+        machine_now=machine_now,
+    )
+    return case, tuple(notes)
+
+
+def require_same_model(run: LoggedRun, spec: ModelSpec) -> None:
+    """Raise ``InputError`` if a log is of another model than this one."""
+    parameters = sum(tensor.elements for tensor in spec.tensors)
+    n_bytes = sum(tensor.n_bytes for tensor in spec.tensors)
+    name = "" if run.model is None else f" ({run.model.replace(chr(92), '/').split('/')[-1]})"
+    if run.model_parameters and abs(run.model_parameters / parameters - 1) > _SAME_MODEL:
+        raise InputError(
+            f"the log is of a model{name} with {run.model_parameters / 1e9:.3g} billion weights, "
+            f"{spec.name} has {parameters / 1e9:.3g}: give the model that was run"
+        )
+    if run.model_bytes and abs(run.model_bytes / n_bytes - 1) > _SAME_MODEL:
+        raise InputError(
+            f"the log is of a file{name} with {format_binary_bytes(run.model_bytes)} of weights, "
+            f"{spec.name} has {format_binary_bytes(n_bytes)}: give the file type that was run"
+        )
+
+
+def _known(given: _T | None, logged: _T | None) -> _T | None:
+    """Return what was given, else what the log says."""
+    return logged if given is None else given

@@ -1,0 +1,186 @@
+"""What ``diagnose`` shows: what a rate implies, what explains it, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cpubound.advise.diagnosis import BatchCeiling, Diagnosis, SecondsOfGap
+from cpubound.report.findings import finding_lines, wrap_parts
+from cpubound.report.tables import Table
+from cpubound.units import (
+    format_decimal_bytes,
+    format_rate,
+    format_seconds,
+    format_significant,
+)
+
+_LABEL = 12
+_PARTS = {"weights": "weights", "kv_cache": "KV cache", "state": "state"}
+_GAPS = {
+    "memory": "memory: the rate is as near to its ceiling as this model and setting get",
+    "kernel": "the kernels: they take longer than memory needs for the bytes",
+    "attention": "attention: it goes through the cache slower than memory gives it",
+    "overhead": "overhead: barriers and small operators, not bytes",
+    "configuration": "configuration: settings, not the machine",
+    "unexplained": "unexplained by the model, the machine and the settings given",
+    "impossible": "none: the claim is impossible",
+}
+_NOT_RESIDENT = "memory: the model does not fit into it"
+
+
+def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return ``cpubound.advice/1``; a diagnosis recommends through its findings only."""
+    document: dict[str, Any] = {"schema": "cpubound.advice/1", "recommendation": None}
+    document |= msgspec.to_builtins(diagnosis)
+    return document
+
+
+def diagnosis_table(diagnosis: Diagnosis) -> Table:
+    """Return facts and findings as rows of two columns."""
+    rows = [(label, text) for label, text in _facts(diagnosis)]
+    rows += [
+        (f"{finding.severity}: {finding.code}", f"{finding.message}. {finding.remedy}")
+        for finding in diagnosis.findings
+    ]
+    return Table(columns=("fact", "value"), rows=tuple(rows))
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """Return the screen: the answer, what it rests on, the findings."""
+    lines: list[str] = []
+    for label, text in _facts(diagnosis):
+        lines += wrap_parts(f"{label:<{_LABEL}}", [text])
+    lines.append("")
+    lines += finding_lines(diagnosis.findings) or ["Nothing found that would explain more."]
+    for note in dict.fromkeys(diagnosis.notes):
+        lines += wrap_parts("Note: ", [f"{note}."])
+    return "\n".join(lines)
+
+
+def _facts(d: Diagnosis) -> list[tuple[str, str]]:
+    facts = [
+        ("run", _run(d)),
+        ("observed", _observed(d)),
+        ("expected", _expected(d)),
+        ("the gap is", _gap(d)),
+        ("bytes", " · ".join(_part(d, index) for index in range(len(d.table)))),
+        ("share of", _shares(d)),
+        ("a token is", "" if d.seconds is None else _seconds(d.seconds, d.observed_tokens_per_s)),
+        ("batches", _batches(d.batch_ceiling, d.depth_tokens)),
+    ]
+    return [(label, text) for label, text in facts if text]
+
+
+def _run(d: Diagnosis) -> str:
+    where = "" if d.threads is None else f", {_count(d.threads, 'thread')} of {d.engine}"
+    batch = "" if d.batch == 1 else f", {d.batch} sequences at once"
+    flash = "on" if d.flash_attn else "off"
+    return (
+        f"{d.model} {d.quant_label} on {d.machine_title}{where}{batch}, {d.depth_tokens} tokens of "
+        f"context, KV {d.kv_type_k}:{d.kv_type_v}, flash-attention {flash}"
+    )
+
+
+def _observed(d: Diagnosis) -> str:
+    return (
+        f"{format_significant(d.observed_tokens_per_s)} tok/s moves "
+        f"{format_rate(d.implied_bytes_per_s)}: {_percent(d.share_of_ceiling)} of {_ceiling(d)}"
+    )
+
+
+def _ceiling(d: Diagnosis) -> str:
+    if d.threads is not None:
+        threads = _count(d.threads, "thread")
+        return f"the {format_rate(d.ceiling_bytes_per_s)} that {threads} read here"
+    measured = ""
+    if d.measured_bytes_per_s is not None:
+        share = d.implied_bytes_per_s / d.measured_bytes_per_s
+        rate = format_rate(d.measured_bytes_per_s)
+        measured = f", {_percent(share)} of the {rate} that was measured on one"
+    return f"the published peak, {format_rate(d.ceiling_bytes_per_s)}{measured}"
+
+
+def _expected(d: Diagnosis) -> str:
+    if d.predicted_tokens_per_s is None or d.low is None or d.high is None:
+        return ""
+    text = (
+        f"{format_significant(d.predicted_tokens_per_s)} tok/s "
+        f"[{format_significant(d.low)}, {format_significant(d.high)}] with "
+        f"{_count(d.threads or 1, 'thread')}"
+    )
+    if d.best_tokens_per_s is not None and d.best_threads not in (None, d.threads):
+        text += f", {format_significant(d.best_tokens_per_s)} with {d.best_threads}"
+    return f"{text}; basis: {d.basis}"
+
+
+def _gap(d: Diagnosis) -> str:
+    if d.gap is None:
+        return ""
+    if d.gap == "memory" and any(finding.code == "not-resident" for finding in d.findings):
+        return _NOT_RESIDENT
+    return _GAPS[d.gap]
+
+
+def _part(d: Diagnosis, index: int) -> str:
+    part = d.table[index]
+    return (
+        f"{_PARTS[part.part]} {format_decimal_bytes(part.bytes_per_step)} a "
+        f"{'token' if d.batch == 1 else 'step'} ({format_rate(part.implied_bytes_per_s)})"
+    )
+
+
+def _shares(d: Diagnosis) -> str:
+    rows = (
+        ("bandwidth's ceiling", d.ceiling_tokens_per_s, d.share_of_ceiling),
+        ("our own kernels'", d.kernel_ceiling_tokens_per_s, d.share_of_kernel_ceiling),
+        ("the prediction", d.predicted_tokens_per_s, d.share_of_prediction),
+    )
+    return " · ".join(
+        f"{name} {format_significant(rate)} tok/s: {_percent(share)}"
+        for name, rate, share in rows
+        if rate is not None and share is not None
+    )
+
+
+def _seconds(seconds: SecondsOfGap, observed: float) -> str:
+    parts = (
+        ("memory", seconds.memory),
+        ("kernel", seconds.kernel),
+        ("attention", seconds.attention),
+        ("overhead", seconds.overhead),
+        ("unexplained", seconds.unexplained),
+    )
+    shown = [(name, part) for name, part in parts if abs(part) * observed >= 0.0005]
+    terms = " ".join(
+        f"{'−' if part < 0 else '+'} {name} {abs(part) * 1e3:.3g}" for name, part in shown
+    )
+    return f"{format_seconds(1 / observed)} = {terms.removeprefix('+ ')} ms"
+
+
+def _batches(b: BatchCeiling, depth: int) -> str:
+    parts = []
+    context = f"at {depth} tokens of context" if depth else "with an empty context"
+    if b.can_be_compute_bound is False:
+        parts.append(f"no batch is bound by arithmetic {context}")
+    elif b.ridge_batch is not None:
+        parts.append(f"bound by arithmetic from batch {b.ridge_batch:.0f} on {context}")
+    if b.n_star_exists is False:
+        parts.append("n*: none")
+    elif b.n_star_tokens is not None:
+        parts.append(f"n* {b.n_star_tokens:.0f} tokens")
+    if b.largest_batch is not None:
+        held = "no sequence" if b.largest_batch < 1 else _count(int(b.largest_batch), "sequence")
+        parts.append(f"memory holds {held} of this context")
+    if b.compute_precision is None:
+        parts.append("the peak rate of this machine is not known, and with it ridge batch and n*")
+    return "; ".join(parts)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.2g} %"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
