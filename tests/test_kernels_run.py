@@ -159,24 +159,39 @@ def test_write_allocate_stands_beside_the_bytes_and_not_in_them() -> None:
     assert measured.write_allocate_bytes_per_pass == measured.bytes_per_pass // 2
 
 
-@pytest.mark.parametrize(("first_touch", "by_first"), [("reader", 1), ("one_thread", 3)])
-def test_memory_is_touched_first_by_whom_it_was_asked_for(
-    first_touch: str, by_first: int, monkeypatch
+@pytest.mark.parametrize("touch_cpu", [None, max(run._default_cpus(1))])
+def test_memory_is_touched_first_by_its_readers_or_by_the_cpu_asked_for(
+    touch_cpu: int | None, monkeypatch
 ) -> None:
-    parts: list[tuple[int, int]] = []
-    original = KernelBench._fill_parts
+    if touch_cpu is not None and not hasattr(os, "sched_setaffinity"):
+        pytest.skip("threads cannot be bound here")
+    touched: list[tuple[int, tuple[int, int], set[int]]] = []
 
-    def spy(self: KernelBench, rank: int) -> None:
-        if rank == 0:
-            filled = self._operands
-            self._operands = type("Spy", (), {"fill": lambda _, *part: parts.append(part)})()
-            original(self, rank)
-            self._operands = filled
-        original(self, rank)
+    class Spy:
+        def fill(self, begin: int, end: int) -> None:
+            touched.append((threading.get_ident(), (begin, end), affinity()))
 
-    monkeypatch.setattr(KernelBench, "_fill_parts", spy)
-    with open_kernel("read", threads=3, working_set_bytes=SMALL, first_touch=first_touch):
-        assert len(parts) == by_first
+    def use(self: KernelBench, row: table.TableRow) -> None:
+        original(self, row)
+        if not touched:
+            self._operands = Spy()
+
+    original = KernelBench._use
+    monkeypatch.setattr(KernelBench, "_use", use)
+    with open_kernel("read", threads=3, working_set_bytes=SMALL, touch_cpu=touch_cpu) as bench:
+        assert sorted(part for _, part, _ in touched) == bench._bounds
+        assert len({thread for thread, _, _ in touched}) == (3 if touch_cpu is None else 1)
+        if touch_cpu is not None:
+            assert all(cpus == {touch_cpu} for _, _, cpus in touched)
+
+
+def affinity() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
+def test_memory_cannot_be_touched_on_a_cpu_that_no_thread_may_use() -> None:
+    with pytest.raises(MachineError, match=r"touches the memory \(4095\): leave it out"):
+        open_kernel("read", threads=1, working_set_bytes=SMALL, touch_cpu=4095)
 
 
 def test_flops_are_counted_as_declared() -> None:
@@ -265,7 +280,6 @@ def test_a_closed_bench_refuses_to_sample() -> None:
         ({"threads": 2, "cpus": (0,)}, "2 threads need as many CPUs"),
         ({"threads": 1, "working_set_bytes": 7}, "working set is too small"),
         ({"threads": 1, "page_kind": "anon_1g"}, "no such page kind"),
-        ({"threads": 1, "first_touch": "nobody"}, "no such first touch"),
     ],
 )
 def test_wrong_arguments_are_usage_errors(arguments: dict, message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from types import TracebackType
 from typing import Any
@@ -30,7 +30,6 @@ _STAGGER_BYTES = 1088
 _PAGE_BYTES = 4096
 # Turns of the loop in each thread's pass of a kernel without memory: some microseconds.
 _REGISTER_UNITS = 1000
-FIRST_TOUCHES = ("reader", "one_thread")
 
 
 class KernelBench:
@@ -52,7 +51,7 @@ class KernelBench:
         isa: str | None = None,
         columns: int = DEFAULT_COLUMNS,
         min_sample_s: float = DEFAULT_SAMPLE_S,
-        first_touch: str = "reader",
+        touch_cpu: int | None = None,
     ) -> None:
         if threads < 1:
             raise UsageError(
@@ -61,10 +60,6 @@ class KernelBench:
         if cpus is not None and len(cpus) != threads:
             raise UsageError(
                 f"{threads} threads need as many CPUs ({len(cpus)} given): name one each"
-            )
-        if first_touch not in FIRST_TOUCHES:
-            raise UsageError(
-                f"no such first touch ({first_touch}): choose from {', '.join(FIRST_TOUCHES)}"
             )
         rows = candidates(kernel, isa)
         if page_kind == "file" and rows[0].spec.write_bytes:
@@ -77,7 +72,6 @@ class KernelBench:
         self._units = _units_in(rows[0], working_set_bytes, self._columns, threads)
         grain = _PAGE_BYTES // rows[0].unit_bytes if rows[0].unit_bytes else 1
         self._bounds = _split(self._units, threads, grain)
-        self._first_touch = first_touch
         self._memories = [
             allocate(n_bytes + position * _STAGGER_BYTES, page_kind)
             for position, n_bytes in enumerate(_array_sizes(rows[0], self._units, self._columns))
@@ -88,8 +82,11 @@ class KernelBench:
         self._operands: Any = None
         self._team = WorkerTeam(threads)
         try:
+            if touch_cpu is not None:
+                self._touch_on(touch_cpu, rows[0])
             self.cpus = self._team.pin(cpus if cpus is not None else _default_cpus(threads))
-            self._touch(rows[0])
+            if touch_cpu is None:
+                self._touch(rows[0])
             self.page_kind = (
                 obtained_page_kind(self._memories[0], page_kind) if self._memories else page_kind
             )
@@ -163,21 +160,33 @@ class KernelBench:
         )
 
     def _touch(self, row: TableRow) -> None:
-        """Let each thread, or the first, write the parts; activations come from this thread."""
+        """Let each thread write its own part first."""
+        self._fill(row, lambda rank: [self._bounds[rank]])
+
+    def _touch_on(self, cpu: int, row: TableRow) -> None:
+        """Let one thread, bound to a CPU, write all parts first."""
+        if self._team.pin([cpu] * self.threads) is None:
+            raise MachineError(
+                f"no thread can be bound to the CPU that touches the memory ({cpu}): leave it out"
+            )
+        self._fill(row, lambda rank: [] if rank else self._bounds)
+
+    def _fill(self, row: TableRow, parts: Callable[[int], list[tuple[int, int]]]) -> None:
+        """Let each thread write the parts that ``parts(rank)`` names.
+
+        The activations of a GEMV come from this thread: they stay in cache.
+        """
         self._use(row)
         if row.is_gemv:
             self._operands.quantize(_activations(self._columns))
-        self._team.call(self._fill_parts)
+
+        def fill(rank: int) -> None:
+            for part in parts(rank):
+                self._operands.fill(*part)
+
+        self._team.call(fill)
         if self._memories and row.spec.write_bytes == 0:
             self._flush()
-
-    def _fill_parts(self, rank: int) -> None:
-        if self._first_touch == "reader":
-            parts = [self._bounds[rank]]
-        else:
-            parts = self._bounds if rank == 0 else []
-        for part in parts:
-            self._operands.fill(*part)
 
     def _flush(self) -> None:
         try:
@@ -245,7 +254,7 @@ def open_kernel(
     isa: str | None = None,
     columns: int = DEFAULT_COLUMNS,
     min_sample_s: float = DEFAULT_SAMPLE_S,
-    first_touch: str = "reader",
+    touch_cpu: int | None = None,
 ) -> KernelBench:
     """Make a kernel ready to be sampled, and find the fastest way to run it.
 
@@ -261,8 +270,8 @@ def open_kernel(
         ``CPUBOUND_ISA``).
     columns : weights per row of a GEMV.
     min_sample_s : how long a sample should be; at least a millisecond.
-    first_touch : "reader" (each thread touches its own part first) or "one_thread" (the
-        first thread touches all, as a loader does).
+    touch_cpu : the CPU whose thread touches all memory first, as a loader does; None: each
+        thread touches its own part.
 
     Raises
     ------
@@ -277,7 +286,7 @@ def open_kernel(
         isa=isa,
         columns=columns,
         min_sample_s=min_sample_s,
-        first_touch=first_touch,
+        touch_cpu=touch_cpu,
     )
 
 
@@ -291,7 +300,7 @@ def run_kernel(
     isa: str | None = None,
     columns: int = DEFAULT_COLUMNS,
     min_sample_s: float = DEFAULT_SAMPLE_S,
-    first_touch: str = "reader",
+    touch_cpu: int | None = None,
     samples: int = 10,
 ) -> Measurement:
     """Open a kernel, take ``samples`` samples one after the other, and close it.
@@ -307,7 +316,7 @@ def run_kernel(
         isa=isa,
         columns=columns,
         min_sample_s=min_sample_s,
-        first_touch=first_touch,
+        touch_cpu=touch_cpu,
     ) as bench:
         return bench.measurement([bench.sample() for _ in range(samples)])
 
