@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cpubound.api import (
+        breakdown as breakdown,
+    )
+    from cpubound.api import (
         calibrate as calibrate,
     )
     from cpubound.api import (
@@ -34,6 +37,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "CpuboundError": "cpubound.errors",
+    "breakdown": "cpubound.api",
     "calibrate": "cpubound.api",
     "diagnose": "cpubound.api",
     "inspect_model": "cpubound.api",

@@ -17,7 +17,9 @@ import msgspec
 
 from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice, fewest_threads
+from cpubound.breakdown import Breakdown
 from cpubound.errors import CpuboundError, MachineError, UsageError
+from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, load_profile
@@ -353,7 +355,7 @@ def validate(
     profile = profile or load_profile()
     specs = [_spec(model) for model in models]
     counts = tuple(threads) if threads else measured_threads(profile)
-    _check_threads(profile, counts)
+    _check_threads(profile.machine, counts)
     type_k, type_v = split_kv_type(kv_type)
     settings = [
         Setting(
@@ -383,11 +385,91 @@ def validate(
         )
 
 
+def breakdown(
+    model: str | ModelSpec,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    tokens: int | None = None,
+    seed: int | None = None,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> Breakdown:
+    """Measure where the time of a token goes, beside its prediction if there is a profile.
+
+    A model without a file is synthesised in a temporary folder at the same shapes and types.
+
+    Parameters
+    ----------
+    threads : by default those that ``tune`` would choose; all effective CPUs without a profile.
+    tokens : decoded in each of three ways; by default what takes about 20 seconds in all.
+
+    Raises
+    ------
+    UsageError : more threads than effective CPUs.
+    MachineError : the model does not fit into memory, no engine, no space.
+    """
+    from cpubound.breakdown import run_rounds, take_apart
+    from cpubound.engine import open_runner
+    from cpubound.engine.values import RunSettings
+    from cpubound.machine import read_machine
+    from cpubound.prediction.parts import predict_parts
+
+    profile = profile or saved_profile()
+    machine = profile.machine if profile else read_machine()
+    spec = _spec(model)
+    type_k, type_v = split_kv_type(kv_type)
+
+    def traffic_at(tokens_in_cache: int) -> ModelTraffic:
+        return inspect_model(spec, depth=tokens_in_cache, kv_type=kv_type, flash_attn=flash_attn)
+
+    _refuse_too_big_for(machine, traffic_at(depth))
+    if threads is None:
+        threads = machine.effective_cpus
+        if profile is not None:
+            candidates = predict_at(profile, traffic_at(depth), measured_threads(profile))
+            threads = fewest_threads(candidates).threads
+    _check_threads(machine, (threads,))
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        rounds = run_rounds(
+            runner,
+            RunSettings(
+                model_path=_model_file(spec, folder / f"{spec.name}.gguf", progress),
+                threads=threads,
+                depth_tokens=depth,
+                kv_type_k=type_k,
+                kv_type_v=type_v,
+                flash_attn=flash_attn,
+            ),
+            tokens=tokens,
+            progress=progress,
+            seed=random.randrange(2**32) if seed is None else seed,
+        )
+        identity = runner.identity()
+    traffic = traffic_at(depth + len(rounds[0].unobserved_s) // 2)
+    return take_apart(
+        traffic,
+        rounds,
+        predict_parts(profile, traffic, threads) if profile else {},
+        depth_tokens=depth,
+        threads=threads,
+        engine=f"{identity.name} {identity.version}",
+    )
+
+
 def refuse_too_big(profile: MachineProfile, traffic: ModelTraffic) -> None:
     """Raise if a model would not fit into this machine's memory."""
+    _refuse_too_big_for(profile.machine, traffic)
+
+
+def _refuse_too_big_for(machine: Machine, traffic: ModelTraffic) -> None:
     from cpubound.units import format_decimal_bytes
 
-    memory = profile.machine.usable_memory_bytes
+    memory = machine.usable_memory_bytes
     if memory is not None and traffic.resident_bytes > memory:
         raise MachineError(
             f"{traffic.model} does not fit into memory "
@@ -410,8 +492,15 @@ def _spec(model: str | ModelSpec) -> ModelSpec:
     return model if isinstance(model, ModelSpec) else resolve_model(model)
 
 
-def _check_threads(profile: MachineProfile, counts: Sequence[int]) -> None:
-    most = profile.machine.effective_cpus
+def saved_profile() -> MachineProfile | None:
+    """Return the profile of this machine, None if it was never calibrated."""
+    from cpubound.profile import default_profile_path
+
+    return load_profile() if default_profile_path().exists() else None
+
+
+def _check_threads(machine: Machine, counts: Sequence[int]) -> None:
+    most = machine.effective_cpus
     for count in counts:
         if count > most:
             raise UsageError(

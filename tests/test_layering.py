@@ -26,6 +26,7 @@ ALLOWED = {
     "calibration": GROUND | {"machine", "model", "kernels", "measured", "profile", "engine"},
     "prediction": GROUND | {"profile", "model", "theory"},
     "validation": GROUND | {"machine", "model", "kernels", "profile", "engine", "prediction"},
+    "breakdown": GROUND | {"model", "engine", "prediction"},
     "advise": GROUND
     | {"machine", "model", "theory", "profile", "engine", "prediction", "validation"},
     "report": GROUND
@@ -38,6 +39,7 @@ ALLOWED = {
         "engine",
         "prediction",
         "validation",
+        "breakdown",
         "advise",
     },
     # The verbs as Python functions: everything but what prints or formats.
@@ -52,6 +54,7 @@ ALLOWED = {
         "calibration",
         "prediction",
         "validation",
+        "breakdown",
         "advise",
     },
     "cli": None,  # everything

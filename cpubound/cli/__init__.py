@@ -20,6 +20,7 @@ COMMANDS = {
     "validate": "Run llama.cpp and show predicted beside observed.",
     "tune": "Choose threads and settings for a model.",
     "diagnose": "Say why a model runs as fast as it does.",
+    "breakdown": "Measure where the time of a token goes, part by part.",
     "inspect": "Show the bytes a model reads for each token.",
     "doctor": "Show what this machine is, and what slows it.",
     "roofline": "Show what binds on a roofline, here or on a named machine.",
