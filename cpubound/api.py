@@ -18,10 +18,11 @@ import msgspec
 from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice, fewest_threads
 from cpubound.breakdown import Breakdown
-from cpubound.errors import CpuboundError, MachineError, UsageError
+from cpubound.errors import CpuboundError, MachineError, ProfileError, UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.prediction.values import Prediction
+from cpubound.prediction.what_if import WhatIf
 from cpubound.profile import MachineProfile, load_profile
 from cpubound.validation import Setting, Validation
 
@@ -326,6 +327,56 @@ def diagnose(
         question, spec, profile or load_profile(), model_argument=argument, machine_now=now
     )
     return diagnose_run(case, notes)
+
+
+def what_if(
+    model: str | ModelSpec,
+    changes: Sequence[str],
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    n_ctx: int | None = None,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    profile: MachineProfile | None = None,
+) -> tuple[WhatIf, ...]:
+    """Predict a model with changes and without: other memory, file type, cache or setting.
+
+    Parameters
+    ----------
+    changes : each ``NAME=VALUE``, several joined by commas: ``bandwidth=1.5x``, ``channels=2``,
+        ``memory=DDR5-6400x2``, ``quant=Q4_0``, ``kv=q8_0``, ``threads=8``, ``depth=8192``.
+
+    Raises
+    ------
+    UsageError : a change that is none.
+    ProfileError : a change that this profile cannot answer.
+    """
+    from cpubound.calibration.saturation import fit_law
+    from cpubound.prediction.what_if import MemoryLaw, Question, ask
+
+    profile = profile or load_profile()
+    spec = _spec(model)
+    if threads is None:
+        threads = predict(
+            spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn, profile=profile
+        ).threads
+    type_k, type_v = split_kv_type(kv_type)
+    question = Question(
+        spec=spec,
+        threads=threads,
+        depth_tokens=depth,
+        n_ctx=n_ctx,
+        kv_type_k=type_k,
+        kv_type_v=type_v,
+        flash_attn=flash_attn,
+    )
+    read = profile.measurements("read", "anon_4k")
+    if not read:
+        raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
+    law = fit_law({"read": {t: m.median_bytes_per_s for t, m in read.items()}})
+    memory = MemoryLaw(limit_bytes_per_s=law.limit_bytes_per_s, sharpness=law.sharpness)
+    return tuple(ask(profile, question, change, memory) for change in changes)
 
 
 def validate(

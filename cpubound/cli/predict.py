@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     metavar="T[,T…]|all",
     help="File types of a catalogue model.  [default: the common ones]",
 )
+@click.option(
+    "--what-if",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE[,…]",
+    help="What would change: bandwidth=1.5x, channels=2, memory=DDR5-6400x2, quant=Q4_0, "
+    "kv=q8_0, threads=8, depth=8192 or flash-attn=off; may be repeated.",
+)
 @threads_option
 @depth_option
 @click.option("--n-ctx", type=click.IntRange(1), help="Cells allocated.  [default: the depth]")
@@ -44,6 +52,7 @@ def command(
     fits: bool,
     target: float | None,
     quant: str | None,
+    changes: tuple[str, ...],
     threads: tuple[int, ...] | None,
     depth: tuple[int, ...],
     n_ctx: int | None,
@@ -72,6 +81,8 @@ def command(
         raise UsageError("give one of MODEL, --local and --fits (cpubound predict --help)")
     if model is not None and target is not None:
         raise UsageError("--target goes with --local or --fits: leave it out")
+    if model is None and changes:
+        raise UsageError("--what-if needs a MODEL: leave --local and --fits out")
     if model is None:
         if quant is not None or threads is not None or len(depth) > 1:
             raise UsageError(
@@ -97,8 +108,26 @@ def command(
             force=force,
         )
         return
-    specs = resolve_models(model, quant)
     flash = flash_attn != "off"
+    if changes:
+        from cpubound.cli.what_if import print_answers
+
+        print_answers(
+            profile,
+            model,
+            changes,
+            quant=quant,
+            threads=threads,
+            depths=depth,
+            n_ctx=n_ctx,
+            kv_type=kv_type,
+            flash_attn=flash,
+            style=style,
+            json_path=json_path,
+            force=force,
+        )
+        return
+    specs = resolve_models(model, quant)
 
     def traffic(spec: ModelSpec, tokens: int) -> ModelTraffic:
         return api.inspect_model(spec, depth=tokens, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash)
