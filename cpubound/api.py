@@ -578,10 +578,17 @@ def _references(profile: MachineProfile, counts: Sequence[int]) -> Iterator[Call
     from cpubound.kernels import open_kernel
 
     measured = profile.measurements("read", "anon_4k")
-    cells = [
-        BandwidthCell(kernel="read", threads=t, page_kind="anon_4k", cpus=measured[t].cpus)
-        for t in sorted(set(counts) & set(measured))
-    ] or [BandwidthCell(kernel="read", threads=1, page_kind="anon_4k", cpus=None)]
-    set_bytes = max(m.working_set_bytes for m in profile.bandwidth)
+    largest = max(m.working_set_bytes for m in profile.bandwidth)
+
+    def cell(threads: int, cpus: tuple[int, ...] | None) -> BandwidthCell:
+        return BandwidthCell(
+            kernel="read",
+            threads=threads,
+            page_kind="anon_4k",
+            cpus=cpus,
+            working_set_bytes=largest,
+        )
+
+    cells = [cell(t, measured[t].cpus) for t in sorted(set(counts) & set(measured))]
     with ExitStack() as stack:
-        yield open_references(stack, cells, open_bench=open_kernel, set_bytes=set_bytes)
+        yield open_references(stack, cells or [cell(1, None)], open_bench=open_kernel)

@@ -1,4 +1,4 @@
-"""Measure read bandwidth at each thread count and page kind, interleaved and shuffled."""
+"""Measure bandwidth by kernel, team and page kind, interleaved and shuffled."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
+
+from cpubound.errors import MachineError
 from cpubound.kernels.values import Measurement
-from cpubound.units import MIB
+from cpubound.machine.activity import count_page_faults
 
 REFERENCE_KERNEL = "read"
-# Four times the whole last-level cache, and never so small that a pass is under a millisecond.
-CACHE_FACTOR = 4
-MIN_WORKING_SET_BYTES = 128 * MIB
-# Never more than this share of what is available.
-MEMORY_SHARE = 0.25
 
 Progress = Callable[[str, float], None]
 
@@ -45,83 +43,189 @@ class OpenBench(Protocol):
         working_set_bytes: int,
         page_kind: str,
         cpus: tuple[int, ...] | None,
+        touch_cpu: int | None = None,
     ) -> AbstractContextManager[Bench]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BandwidthCell:
-    """What to measure: one kernel at one thread count on one page kind."""
+    """What to measure: one kernel by one team of threads on one page kind.
+
+    ``touch_cpu`` writes the memory first where that is not up to its readers.
+    """
 
     kernel: str
     threads: int
     page_kind: str
     cpus: tuple[int, ...] | None
+    working_set_bytes: int
+    touch_cpu: int | None = None
 
 
-def working_set_bytes(
-    last_level_cache_bytes: int | None, available_bytes: int | None, minimum: int
-) -> int:
-    """Return the working set that only memory can hold, or the most that memory allows."""
-    wanted = max(minimum, CACHE_FACTOR * (last_level_cache_bytes or 0))
-    if available_bytes is not None:
-        wanted = min(wanted, int(available_bytes * MEMORY_SHARE))
-    return max(wanted // MIB * MIB, MIB)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellRun:
+    """A cell as it was measured: a measurement for each buffer, in the order opened.
+
+    Physical memory is not all alike: which pages a buffer gets moves its bandwidth, here by
+    up to a third. So several equal buffers are measured, and all their samples count.
+    """
+
+    cell: BandwidthCell
+    buffers: tuple[Measurement, ...]
+
+    @property
+    def measurement(self) -> Measurement:
+        """All samples; what else was obtained (pages, kernel variant) is of the best buffer."""
+        best = max(self.buffers, key=lambda m: m.median_bytes_per_s)
+        samples = tuple(sample for m in self.buffers for sample in m.samples_s)
+        return msgspec.structs.replace(best, samples_s=samples)
+
+    @property
+    def buffer_rates(self) -> tuple[tuple[float, ...], ...]:
+        """Every sample as bytes per second, by buffer."""
+        return tuple(tuple(m.bytes_per_pass / s for s in m.samples_s) for m in self.buffers)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BandwidthRun:
+    """All cells of one run; ``order`` has (cell, rate in bytes per second) as time went by.
+
+    ``page_faults`` happened inside timed samples; None where the system does not count.
+    ``failures`` say which cells could not be measured, and why: those have no buffers.
+    """
+
+    cells: tuple[CellRun, ...]
+    order: tuple[tuple[BandwidthCell, float], ...]
+    page_faults: int | None = None
+    failures: tuple[str, ...] = ()
 
 
 def measure_bandwidth(
     cells: Sequence[BandwidthCell],
     *,
     open_bench: OpenBench,
-    set_bytes: int,
     memory_bytes: int,
     rounds: int,
+    buffers: int,
     seconds: float,
     progress: Progress,
     seed: int = 0,
-) -> tuple[Measurement, ...]:
+    clock: Callable[[], float] = time.monotonic,
+) -> BandwidthRun:
     """Measure every cell ``rounds`` times in random order, or until the time is over.
 
     Cells are measured in groups whose buffers fit into ``memory_bytes`` together; within a
-    group each round visits all cells once. Every sample is kept, and each cell has at least
-    two.
+    group each round visits all cells once. The rounds are shared among ``buffers`` buffers,
+    one after the other. Every sample is kept, and each cell has at least two.
     """
-    order = random.Random(seed)
-    groups = _split(cells, max(1, memory_bytes // set_bytes))
-    found: list[Measurement] = []
+    run = _Run(
+        open_bench=open_bench,
+        order=random.Random(seed),
+        kept={cell: [] for cell in cells},
+    )
+    groups = _split(cells, memory_bytes)
     for number, group in enumerate(groups):
-        deadline = time.monotonic() + seconds * len(group) / len(cells)
-        with ExitStack() as stack:
-            benches = [
-                stack.enter_context(_open_cell(open_bench, cell, set_bytes)) for cell in group
-            ]
-            samples: list[list[float]] = [[] for _ in group]
-            for round_number in range(rounds):
-                if round_number >= 2 and time.monotonic() > deadline:
-                    break
-                for place in order.sample(range(len(group)), len(group)):
-                    samples[place].append(benches[place].sample())
-                done = (number + (round_number + 1) / rounds) / len(groups)
-                progress("memory bandwidth", done)
-            found += [
-                bench.measurement(taken) for bench, taken in zip(benches, samples, strict=True)
-            ]
-    return tuple(found)
-
-
-def _open_cell(
-    open_bench: OpenBench, cell: BandwidthCell, set_bytes: int
-) -> AbstractContextManager[Bench]:
-    return open_bench(
-        cell.kernel,
-        threads=cell.threads,
-        working_set_bytes=set_bytes,
-        page_kind=cell.page_kind,
-        cpus=cell.cpus,
+        deadline = clock() + seconds * len(group) / len(cells)
+        left = rounds
+        for turn in range(min(buffers, rounds)):
+            if turn and clock() > deadline:
+                break
+            with ExitStack() as stack:
+                benches = run.open_group(stack, group)
+                for _ in range(-(-left // (buffers - turn))):
+                    if rounds - left >= 2 and clock() > deadline:
+                        break
+                    left -= 1
+                    run.sample_each(benches)
+                    share = (rounds - left) / rounds
+                    progress("memory bandwidth", (number + share) / len(groups))
+                run.keep(benches)
+    return BandwidthRun(
+        cells=tuple(CellRun(cell=c, buffers=tuple(parts)) for c, parts in run.kept.items()),
+        order=tuple(run.log),
+        page_faults=run.page_faults,
+        failures=tuple(dict.fromkeys(run.failures)),
     )
 
 
-def _split(cells: Sequence[BandwidthCell], size: int) -> list[Sequence[BandwidthCell]]:
-    return [cells[start : start + size] for start in range(0, len(cells), size)]
+@dataclass(kw_only=True)
+class _OpenCell:
+    """A bench and what it gave since it was opened."""
+
+    cell: BandwidthCell
+    bench: Bench
+    samples_s: list[float] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """What a run has gathered so far."""
+
+    open_bench: OpenBench
+    order: random.Random
+    kept: dict[BandwidthCell, list[Measurement]]
+    log: list[tuple[BandwidthCell, float]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    page_faults: int | None = None
+
+    def open_group(self, stack: ExitStack, cells: Sequence[BandwidthCell]) -> list[_OpenCell]:
+        """Open benches with new buffers; a cell the system refuses is noted and left out."""
+        found = []
+        for cell in cells:
+            try:
+                bench = stack.enter_context(_open_cell(self.open_bench, cell))
+            except MachineError as error:
+                self.failures.append(
+                    f"{cell.kernel} on {cell.page_kind} pages with {cell.threads} threads "
+                    f"was not measured: {error}"
+                )
+            else:
+                found.append(_OpenCell(cell=cell, bench=bench))
+        return found
+
+    def sample_each(self, benches: Sequence[_OpenCell]) -> None:
+        """Take one sample of every bench, in random order."""
+        faults = count_page_faults()
+        for one in self.order.sample(benches, len(benches)):
+            one.samples_s.append(one.bench.sample())
+            taken = one.bench.measurement(one.samples_s[-1:])
+            self.log.append((one.cell, taken.best_bytes_per_s))
+        now = count_page_faults()
+        if faults is not None and now is not None:
+            self.page_faults = (self.page_faults or 0) + now - faults
+
+    def keep(self, benches: Sequence[_OpenCell]) -> None:
+        """Turn the samples of these buffers into measurements."""
+        for one in benches:
+            if one.samples_s:
+                self.kept[one.cell].append(one.bench.measurement(one.samples_s))
+
+
+def _open_cell(open_bench: OpenBench, cell: BandwidthCell) -> AbstractContextManager[Bench]:
+    options: dict[str, Any] = {}
+    if cell.touch_cpu is not None:
+        options["touch_cpu"] = cell.touch_cpu
+    return open_bench(
+        cell.kernel,
+        threads=cell.threads,
+        working_set_bytes=cell.working_set_bytes,
+        page_kind=cell.page_kind,
+        cpus=cell.cpus,
+        **options,
+    )
+
+
+def _split(cells: Sequence[BandwidthCell], memory_bytes: int) -> list[list[BandwidthCell]]:
+    """Split cells, in their order, into groups whose buffers fit together; one always does."""
+    groups: list[list[BandwidthCell]] = []
+    left = 0
+    for cell in cells:
+        if not groups or cell.working_set_bytes > left:
+            groups.append([])
+            left = memory_bytes
+        groups[-1].append(cell)
+        left -= cell.working_set_bytes
+    return groups
 
 
 @dataclass(kw_only=True)
@@ -155,12 +259,8 @@ def open_references(
     cells: Sequence[BandwidthCell],
     *,
     open_bench: OpenBench,
-    set_bytes: int,
 ) -> ReferenceReader:
     """Open the reference kernel at the thread counts of ``cells``."""
     return ReferenceReader(
-        benches={
-            cell.threads: stack.enter_context(_open_cell(open_bench, cell, set_bytes))
-            for cell in cells
-        }
+        benches={cell.threads: stack.enter_context(_open_cell(open_bench, cell)) for cell in cells}
     )

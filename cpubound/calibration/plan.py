@@ -78,12 +78,19 @@ class FamilyShape(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How much calibration does.
 
+    ``bandwidth_buffers`` equal buffers share the rounds of a cell; ``stable_seconds`` may be
+    spent on further ones while the estimate still moves, ``many_core_seconds`` on the whole
+    memory stage of a machine too large to measure every thread count.
     ``batch_tokens`` are how many tokens at once the batch probes multiply; ``families``
     says whether experts and recurrences are measured.
     """
 
     bandwidth_seconds: float
     bandwidth_rounds: int
+    bandwidth_buffers: int
+    stable_seconds: float
+    many_core_seconds: float
+    whole_node_matrix: bool
     engine_seconds: float
     engine_rounds: int
     probe_mib: int
@@ -103,7 +110,7 @@ def load_plan(name: str = "standard", types: tuple[str, ...] | None = None) -> P
 
     Parameters
     ----------
-    name : "standard" or "quick".
+    name : "standard", "quick" or "thorough".
     types : measure these quant types instead of the plan's.
 
     Raises

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from cpubound import stats
+from cpubound.profile import SaturationPoint
 
 # The saturation point: the smallest thread count within this of the best.
 TOLERANCE = 0.03
@@ -117,6 +118,27 @@ def find_knee(
     low = math.floor(stats.quantile(knees, 0.05)) if knees else threads
     high = math.ceil(stats.quantile(knees, 0.95)) if knees else threads
     return Knee(threads=threads, low=min(low, threads), high=max(high, threads))
+
+
+def saturation_point(
+    kernel: str, placement: str, rates: Mapping[int, Sequence[Sequence[float]]]
+) -> SaturationPoint:
+    """Return knee, interval and law of one curve: thread count -> rates by buffer."""
+    knee = find_knee(rates)
+    medians = {t: stats.median([r for part in parts for r in part]) for t, parts in rates.items()}
+    law = fit_law({kernel: medians})
+    limit = law.limit_bytes_per_s
+    return SaturationPoint(
+        kernel=kernel,
+        threads=knee.threads,
+        low=knee.low,
+        high=knee.high,
+        placement=placement,
+        thread_bytes_per_s=law.thread_bytes_per_s[kernel],
+        limit_bytes_per_s=limit if math.isfinite(limit) else None,
+        sharpness=law.sharpness,
+        law_error=law.residual,
+    )
 
 
 def coarse_counts(limit: int, landmarks: Sequence[int] = ()) -> tuple[int, ...]:

@@ -11,6 +11,11 @@ from cpubound.machine.memory import read_load_average
 from cpubound.machine.power import read_throttle_events
 from cpubound.machine.topology import CPU_FOLDER
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 # Clocks differ little among the CPUs of a team, and each file costs the kernel a call to it.
 _CLOCKS_READ = 16
 _USUAL_TICKS_PER_S = 100
@@ -70,15 +75,20 @@ def _read_cpu_times(root: Root) -> tuple[float | None, float | None, float | Non
     return sum(seconds) - idle - (steal or 0.0), steal, sum(seconds)
 
 
+def count_page_faults() -> int | None:
+    """Count the page faults of this process so far."""
+    return None if resource is None else _count_faults(resource.getrusage(resource.RUSAGE_SELF))
+
+
 def _read_own_use(root: Root) -> tuple[float | None, int | None, int | None]:
-    if not root.is_live:
-        return None, None, None
-    try:
-        import resource
-    except ImportError:  # Windows
+    if not root.is_live or resource is None:
         return None, None, None
     use = resource.getrusage(resource.RUSAGE_SELF)
-    return use.ru_utime + use.ru_stime, use.ru_nivcsw, use.ru_minflt + use.ru_majflt
+    return use.ru_utime + use.ru_stime, use.ru_nivcsw, _count_faults(use)
+
+
+def _count_faults(use: resource.struct_rusage) -> int:
+    return use.ru_minflt + use.ru_majflt
 
 
 def _read_mean_khz(root: Root, cpus: CpuSet) -> float | None:
