@@ -87,8 +87,8 @@ def test_rates_and_costs_of_the_engine_come_back(tmp_path: Path) -> None:
     assert warnings == ()
     rates = {(r.type, r.threads): r.bytes_per_s for r in engine.rates}
     for name, rate in RATES.items():
-        assert rates[name, 1] == pytest.approx(rate, rel=0.01)
-        assert rates[name, 2] == pytest.approx(2 * rate, rel=0.01)
+        assert rates[name, 1] == pytest.approx(rate, rel=0.02)
+        assert rates[name, 2] == pytest.approx(2 * rate, rel=0.02)
     cost = next(c for c in engine.costs if c.threads == 2)
     assert cost.seconds_per_product == pytest.approx(PER_PRODUCT, rel=0.05)
     assert cost.seconds_per_token == pytest.approx(PER_TOKEN, rel=0.10)

@@ -65,7 +65,7 @@ def test_a_model_that_no_probe_resembles_takes_the_time_that_the_rates_say() -> 
         assert seconds_by(fit, row, SHARES) == pytest.approx(row.seconds, rel=0.02)
     assert fit.seconds_per_product == pytest.approx(PER_PRODUCT, rel=0.25)
     assert 1 / fit.other_seconds_per_byte[KV] == pytest.approx(KV_RATE, rel=0.02)
-    assert max(abs(r) for r in fit.residuals) < 0.02
+    assert max(abs(r) for r in fit.residuals) < 0.025
 
 
 def test_short_rows_are_seen_to_be_slower_where_kernels_set_the_rate() -> None:

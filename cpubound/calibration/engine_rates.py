@@ -101,27 +101,47 @@ def derive_rates(
 def batch_rates(prompts: Sequence[MeasuredCell], fit: Fit, threads: int) -> list[BatchRate]:
     """Return the rates of weights that multiply several tokens, from the batch probes.
 
-    The fixed costs of a step come from ``fit``; what else grows with the tokens stays in.
+    What a step takes beside its weights is what the same probe took for one token, less its
+    bytes at the rate of one token.
     """
-    found = []
+    by_type: dict[str, dict[int, MeasuredCell]] = {}
     for cell in prompts:
-        traffic = probe_traffic(cell.probe, cell.setting, cell.tokens)
-        tokens = cell.setting.prompt_tokens or 1
-        if not cell.probe.is_batch:
+        if cell.probe.is_batch and cell.setting.prompt_tokens is not None:
+            by_type.setdefault(cell.probe.type, {})[cell.setting.prompt_tokens] = cell
+    found = []
+    for name, cells in by_type.items():
+        if 1 not in cells:
             continue
-        fixed = fit.seconds_per_token + fit.seconds_per_product * traffic.matrix_products
-        seconds = stats.median(cell.samples_s)
-        spread = stats.median_standard_error(cell.samples_s) / seconds
-        found.append(
-            BatchRate(
-                type=cell.probe.type,
-                threads=threads,
-                tokens=tokens,
-                bytes_per_s=traffic.weights_read_bytes / max(seconds - fixed, 0.5 * seconds),
-                relative_error=min(spread, MAX_RELATIVE),
-            )
-        )
+        single = probe_traffic(cells[1].probe, cells[1].setting, 1)
+        weights_s = _weight_seconds(fit, single)
+        other_s = max(stats.median(cells[1].samples_s) - weights_s, 0.0)
+        for tokens, cell in sorted(cells.items()):
+            seconds = stats.median(cell.samples_s)
+            spread = stats.median_standard_error(cell.samples_s) / seconds
+            left_s = max(seconds - other_s, weights_s)
+            if tokens > 1:
+                found.append(
+                    BatchRate(
+                        type=name,
+                        threads=threads,
+                        tokens=tokens,
+                        bytes_per_s=single.weights_read_bytes / left_s,
+                        relative_error=min(spread, MAX_RELATIVE),
+                    )
+                )
     return found
+
+
+def _weight_seconds(fit: Fit, traffic: ModelTraffic) -> float:
+    """Return the fitted time of a step's dense matrices."""
+    knots: dict[str, dict[int, float]] = {}
+    for (name, columns), seconds in fit.seconds_per_byte.items():
+        knots.setdefault(name, {})[columns] = seconds
+    total = 0.0
+    for (name, columns), n_bytes in traffic.bytes_by_columns("matmul").items():
+        weights = stats.hat_weights(sorted(knots[name]), columns)
+        total += n_bytes * sum(weight * knots[name][knot] for knot, weight in weights.items())
+    return total
 
 
 def prompt_attention_rates(
@@ -163,8 +183,8 @@ def _attention_operations(cell: MeasuredCell) -> float:
 
 
 def _head_dim(cell: MeasuredCell) -> int:
-    hyper = cell.probe.spec.hyper_parameters
-    return int(str(hyper.get("attention.key_length", 0)))
+    traffic = probe_traffic(cell.probe, cell.setting, cell.tokens)
+    return max((read.head_dim_k for read in traffic.attention), default=0)
 
 
 def _probe_time(cell: MeasuredCell) -> ProbeTime:

@@ -15,7 +15,7 @@ from cpubound.calibration.plan import Plan
 from cpubound.calibration.probes import Probe, ProbeCell, probe_traffic
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
-from cpubound.errors import EngineCrashed, MachineError, ModelFileError
+from cpubound.errors import EngineUnavailable, MachineError, ModelFileError
 from cpubound.model.values import ModelSpec
 from cpubound.profile import EngineCalibration
 
@@ -97,8 +97,8 @@ def _visit(
     reference: Reference,
     failed: dict[str, str],
 ) -> None:
+    path = models.open(probe)
     try:
-        path = models.open(probe)
         for cell in cells:
             before = reference(cell.threads)
             samples = runner.run(_settings(cell, path)).samples_s
@@ -106,7 +106,9 @@ def _visit(
             cell.references += [before, reference(cell.threads)]
             if cell.setting.prompt_tokens is None:
                 cell.tokens = _tokens_for(stats.median(samples))
-    except (EngineCrashed, MachineError, ModelFileError) as error:
+    except EngineUnavailable:
+        raise
+    except (MachineError, ModelFileError) as error:
         failed[probe.name] = str(error)
 
 

@@ -28,6 +28,10 @@ ITERATIONS = 30
 # that is off by SMOOTH_WEIGHT: three probes of a type do not tell four knots apart by themselves.
 SMOOTH_SPREAD = 0.10
 SMOOTH_WEIGHT = 0.02
+# A token's own cost and what the cache keeps are told apart by few probes: with noise both can
+# run away together. At these sizes either counts as much as a probe off by SMOOTH_WEIGHT.
+PRIOR_SECONDS_PER_TOKEN = 600e-6
+PRIOR_CACHE_SAVED_S = 2e-3
 
 
 class ExpertsKey(NamedTuple):
@@ -122,7 +126,7 @@ def _fit_once(
     observed = np.array([row.seconds for row in rows])
     design = np.array([_equation(row, places, settings, knots, shares) for row in rows])
     scaled = design / observed[:, None]
-    prior = _smoothness(places, knots, scaled)
+    prior = np.vstack([_smoothness(places, knots, scaled), _shrinkage(scaled.shape[1])])
     matrix = np.vstack([scaled, prior])
     target = np.concatenate([np.ones(len(rows)), np.zeros(len(prior))])
     solution, weights = _solve_robust(matrix, target, len(rows))
@@ -176,6 +180,16 @@ def _smoothness(
             row[mine[low]], row[mine[low + 1]] = 1.0, -1.0
             rows.append(row * SMOOTH_WEIGHT / (SMOOTH_SPREAD * per_byte))
     return np.array(rows).reshape(-1, scaled.shape[1])
+
+
+def _shrinkage(columns: int) -> Any:
+    """Draw a token's own cost and what the cache keeps towards nothing, weakly."""
+    import numpy as np
+
+    rows = np.zeros((2, columns))
+    rows[0, -4] = SMOOTH_WEIGHT / PRIOR_SECONDS_PER_TOKEN
+    rows[1, -1] = SMOOTH_WEIGHT / PRIOR_CACHE_SAVED_S
+    return rows
 
 
 def _solve_robust(matrix: Any, target: Any, observations: int) -> tuple[Any, Any]:

@@ -73,9 +73,9 @@ EMPTY_CACHE = ProbeCell(depth_tokens=0, kv_type_k="f16", kv_type_v="f16", flash_
 
 # How attention computes shows in the difference of two such prompts.
 ATTENTION_PROMPT_TOKENS = 128
-ATTENTION_PROMPT_DEPTHS = (0, 2048)
+ATTENTION_PROMPT_DEPTHS = (0, 1024)
 BATCH_ROUNDS = 1
-ATTENTION_PROMPT_ROUNDS = 2
+ATTENTION_PROMPT_ROUNDS = 1
 
 
 def plan_probes(plan: Plan, target_bytes: int) -> tuple[Probe, ...]:
@@ -128,7 +128,7 @@ def _batch_probe(shape: BatchShape, type_name: str, plan: Plan) -> Probe:
         name=name,
         type=type_name,
         spec=_llama_spec(name, shape, shape.layers, type_name),
-        cells=tuple(replace(EMPTY_CACHE, prompt_tokens=tokens) for tokens in plan.batch_tokens),
+        cells=tuple(replace(EMPTY_CACHE, prompt_tokens=n) for n in (1, *plan.batch_tokens)),
         rounds=BATCH_ROUNDS,
         is_batch=True,
     )
