@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from cpubound.advise.compare import Comparison
 from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice, fewest_threads
 from cpubound.breakdown import Breakdown
@@ -377,6 +378,43 @@ def what_if(
     law = fit_law({"read": {t: m.median_bytes_per_s for t, m in read.items()}})
     memory = MemoryLaw(limit_bytes_per_s=law.limit_bytes_per_s, sharpness=law.sharpness)
     return tuple(ask(profile, question, change, memory) for change in changes)
+
+
+def compare(
+    a: MachineProfile,
+    b: MachineProfile,
+    models: Sequence[str | ModelSpec] = (),
+    *,
+    threads: Sequence[int] | None = None,
+    depths: Sequence[int] = (0,),
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+) -> Comparison:
+    """Compare two profiles: identity, measured rates, and models predicted on both.
+
+    ``threads`` are those of both machines; by default each takes its own best.
+    """
+    from cpubound.advise.compare import compare_profiles
+
+    def predict_on(
+        profile: MachineProfile, spec: ModelSpec, depth: int, count: int | None
+    ) -> Prediction:
+        return predict(
+            spec,
+            threads=count,
+            depth=depth,
+            kv_type=kv_type,
+            flash_attn=flash_attn,
+            profile=profile,
+        )
+
+    pairs = [
+        (predict_on(a, spec, depth, count), predict_on(b, spec, depth, count))
+        for spec in map(_spec, models)
+        for depth in depths
+        for count in threads or (None,)
+    ]
+    return compare_profiles(a, b, pairs)
 
 
 def validate(

@@ -23,6 +23,7 @@ COMMANDS = {
     "breakdown": "Measure where the time of a token goes, part by part.",
     "inspect": "Show the bytes a model reads for each token.",
     "doctor": "Show what this machine is, and what slows it.",
+    "compare": "Compare two profiles.",
     "roofline": "Show what binds on a roofline, here or on a named machine.",
     "synth": "Write a synthetic GGUF of a known shape.",
 }

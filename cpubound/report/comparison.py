@@ -1,0 +1,127 @@
+"""Two profiles side by side as text, JSON and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cpubound import stats
+from cpubound.advise.compare import Comparison, Difference, ModelDifference, RateDifference
+from cpubound.prediction.values import Prediction
+from cpubound.profile import MachineProfile
+from cpubound.report.predictions import format_depth, format_interval, profile_reference
+from cpubound.report.tables import Table, indent, render_table
+from cpubound.units import format_percent
+
+_MAX_TEXT = 34
+
+
+def comparison_document(
+    a: MachineProfile, b: MachineProfile, comparison: Comparison
+) -> dict[str, Any]:
+    """Return ``cpubound.comparison/1``."""
+    return {
+        "schema": "cpubound.comparison/1",
+        "a": profile_reference(a),
+        "b": profile_reference(b),
+        **msgspec.to_builtins(comparison),
+    }
+
+
+def comparison_text(comparison: Comparison, style: str = "table") -> str:
+    """Return identity first, then what differs, then what it means for the models."""
+    blocks = [_verdict(comparison)]
+    if comparison.identity:
+        blocks.append(indent(render_table(identity_table(comparison.identity), style)))
+    if comparison.rates:
+        blocks.append(_summary(comparison))
+        shown = [r for r in comparison.rates if r.beyond_noise or r.what.startswith("read,")]
+        blocks.append(indent(render_table(rate_table(shown), style)))
+    if comparison.models:
+        blocks.append("tok/s [90 % interval], each at its own best threads unless given")
+        blocks.append(indent(render_table(model_table(comparison.models), style)))
+    return "\n\n".join(blocks)
+
+
+def identity_table(differences: Sequence[Difference]) -> Table:
+    """Return the fields that differ, a row each."""
+    rows = tuple((d.field, *_shorten(d.a, d.b)) for d in differences)
+    return Table(columns=("", "A", "B"), rows=rows)
+
+
+def rate_table(rates: Sequence[RateDifference]) -> Table:
+    """Return the measured rates in GB/s, a row each."""
+    rows = tuple(
+        (
+            r.what,
+            str(r.threads),
+            f"{r.a_bytes_per_s / 1e9:.1f}",
+            f"{r.b_bytes_per_s / 1e9:.1f}",
+            format_percent(r.change, 0),
+            "more than noise" if r.beyond_noise else "noise",
+        )
+        for r in rates
+    )
+    columns = ("GB/s", "threads", "A", "B", "change", "")
+    return Table(columns=columns, rows=rows, right=frozenset({"threads", "A", "B", "change"}))
+
+
+def model_table(models: Sequence[ModelDifference]) -> Table:
+    """Return the predictions side by side."""
+    rows = tuple(
+        (
+            f"{m.a.model} {m.a.quant_label}",
+            "empty" if m.a.depth_tokens == 0 else f"at {format_depth(m.a.depth_tokens)}",
+            _cell(m.a),
+            _cell(m.b),
+            format_percent(m.change, 0),
+            "beyond the intervals" if m.beyond_intervals else "within the intervals",
+        )
+        for m in models
+    )
+    columns = ("model", "context", "A", "B", "change", "")
+    return Table(columns=columns, rows=rows, right=frozenset({"change"}))
+
+
+def _verdict(comparison: Comparison) -> str:
+    machine = "The same machine" if comparison.same_machine else "Two machines"
+    engine = (
+        "the same llama.cpp"
+        if comparison.same_engine
+        else "another llama.cpp: rates measured through one are not the other's"
+    )
+    return f"{machine}, {engine}."
+
+
+def _summary(comparison: Comparison) -> str:
+    """Say in one line how rates moved, and how many by more than noise."""
+    changes = [r.change for r in comparison.rates]
+    beyond = sum(r.beyond_noise for r in comparison.rates)
+    return (
+        f"Measured rates: {format_percent(stats.median(changes), 0)} (median of {len(changes)}), "
+        f"{beyond} changed by more than the noise of "
+        f"±{comparison.noise_a * 100:.0f} % and ±{comparison.noise_b * 100:.0f} %.\n"
+        "Read bandwidth and those (all of them: --format csv without a MODEL, or --json -):"
+    )
+
+
+def _cell(p: Prediction) -> str:
+    return f"{format_interval(p)} ({p.threads} thr)"
+
+
+def _shorten(a: str, b: str) -> tuple[str, str]:
+    """Keep long lists to the words in which they differ."""
+    if max(len(a), len(b)) <= _MAX_TEXT:
+        return a, b
+    words_a, words_b = a.split(), b.split()
+    only_a = [word for word in words_a if word not in words_b]
+    only_b = [word for word in words_b if word not in words_a]
+    if len(words_a) < 2 or len(words_b) < 2:
+        return _cut(a), _cut(b)
+    return _cut(" ".join(["…", *only_a])), _cut(" ".join(["…", *only_b]))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
