@@ -9,6 +9,7 @@ from importlib import import_module
 EXPERIMENTS = {
     "crosscheck": "bandwidth beside STREAM and likwid-bench",
     "traffic": "bytes by rule beside bytes in llama.cpp's graph",
+    "file_types": "tensor types by rule beside llama.cpp's quantiser",
     "accuracy": "the held-out error of predictions",
     "speed": "times and memory of whole commands",
 }

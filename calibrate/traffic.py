@@ -158,6 +158,13 @@ def kept_graphs(path: Path) -> Iterator[Comparison]:
             yield compare(_spec(graph), counts)
 
 
+def kept_specs(path: Path) -> Iterator[ModelSpec]:
+    """Yield the models whose graphs are kept with the tests."""
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield _spec(json.loads(line))
+
+
 def counted_now(paths: Sequence[str]) -> Iterator[Comparison]:
     """Compare models by running one step of each through the engine."""
     from cpubound.engine import LlamaCppRunner

@@ -149,6 +149,16 @@ def test_eight_experts_and_falcon_have_rules_of_their_own() -> None:
     assert one_type("blk.3.ffn_down.weight", (256, 64), "Q3_K_L") == "Q5_K"
 
 
+def test_a_looped_model_has_as_many_layers_as_it_runs() -> None:
+    at_two = {"block_count": 8, "num_loops": 2}
+    # Layer 1 of 8 is past the first eighth; of 16 it is within.
+    assert one_type("blk.0.ffn_down.weight", (256, 64), "Q2_K_S") == "Q4_K"
+    names = tuple(f"blk.{n}.ffn_down.weight" for n in range(8))
+    shapes = [NamedShape(name=name, shape=(256, 64)) for name in names]
+    types = tensor_types(shapes, "Q2_K_S", architecture="nanbeige", hyper_parameters=at_two)
+    assert [t.name for t in types] == ["Q4_K"] * 2 + ["Q2_K"] * 6
+
+
 def test_an_expert_tensor_outside_the_layers_is_refused() -> None:
     with pytest.raises(UsageError, match="tensor of no layer"):
         one_type("mtp.ffn_down.weight", (256, 64), "Q4_K_M", expert_count=4)

@@ -67,7 +67,7 @@ def write_model(
         raise ModelFileError(f"nothing to write ({spec.name}): the model names no tensors")
     if target.exists() and not target.is_file():
         raise UsageError(f"cannot write the model ({target}): not a regular file; name a new one")
-    header = header_bytes(_metadata(spec), spec.tensors)
+    header = header_bytes(file_metadata(spec), spec.tensors)
     total = len(header) + tensor_offsets(spec.tensors)[1]
     _check_space(target, total)
     with _complete_or_removed(target) as output, _Tiles(seed, quantize) as tiles:
@@ -86,7 +86,8 @@ def write_model(
             progress(total, total)
 
 
-def _metadata(spec: ModelSpec) -> dict[str, HyperParameter]:
+def file_metadata(spec: ModelSpec) -> dict[str, HyperParameter]:
+    """Return the keys that llama.cpp needs in a file of this model, with an empty vocabulary."""
     metadata: dict[str, HyperParameter] = {
         "general.architecture": spec.architecture,
         "general.name": spec.name,

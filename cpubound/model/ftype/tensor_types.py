@@ -168,7 +168,9 @@ class _Selector:
         self.file_type = chosen.name
         self.default_type = chosen.default_type
         self.architecture = architecture
-        self.layers = _first_int(hyper_parameters.get("block_count"))
+        # Looped models count a layer as often as it runs (nanbeige.cpp).
+        loops = _first_int(hyper_parameters.get("num_loops"))
+        self.layers = _first_int(hyper_parameters.get("block_count")) * max(loops, 1)
         self.experts = _first_int(hyper_parameters.get("expert_count"))
         heads = _first_int(hyper_parameters.get("attention.head_count"))
         kv_heads = _first_int(hyper_parameters.get("attention.head_count_kv", heads))

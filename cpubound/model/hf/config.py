@@ -136,7 +136,14 @@ class Family:
 
 # GGUF key, then the config names that hold it (TextModel.set_gguf_parameters).
 _COMMON_INTEGERS = (
-    ("context_length", "max_position_embeddings", "n_ctx", "n_positions", "max_length"),
+    (
+        "context_length",
+        "max_position_embeddings",
+        "n_ctx",
+        "n_positions",
+        "max_length",
+        "model_max_length",
+    ),
     ("embedding_length", "hidden_size", "n_embd", "d_model"),
     ("feed_forward_length", "intermediate_size", "n_inner", "hidden_dim"),
     ("attention.head_count", "num_attention_heads", "n_head", "n_heads"),
