@@ -195,6 +195,7 @@ def tune(
     verify_seconds: float | None = None,
     seed: int | None = None,
     profile: MachineProfile | None = None,
+    machine: Machine | None = None,
     model_path: str | None = None,
     progress: Progress = no_progress,
 ) -> Advice:
@@ -205,6 +206,8 @@ def tune(
     kv_type : one type for K and V, or ``K:V``; by default the best of those measured.
     target : a wanted rate in tok/s: find the file type and the context that give it.
     verify_seconds : run the choice, its neighbours and the programs' defaults for so long.
+    machine : the machine as it is now, where its limits (quota, affinity, memory) may be others
+        than when the profile was made; by default as the profile has it.
     model_path : the file's name in the commands; by default the model's own.
 
     Raises
@@ -212,13 +215,15 @@ def tune(
     UsageError : a KV type that is none.
     MachineError : the model does not fit into memory; with ``verify_seconds`` no engine.
     """
-    from cpubound.advise.tune.session import Session, advise, kv_options
+    from cpubound.advise.tune.session import Session, advise, kv_options, tunable_threads
     from cpubound.calibration.threads import placement
 
     profile = profile or load_profile()
     spec = _spec(model)
     options = [split_kv_type(kv_type)] if kv_type else kv_options(profile, depth)
-    session = Session(profile=profile, spec=spec, thread_counts=measured_threads(profile))
+    made_on = profile.machine
+    profile = profile if machine is None else msgspec.structs.replace(profile, machine=machine)
+    session = Session(profile=profile, spec=spec, thread_counts=tunable_threads(profile))
     refuse_too_big(profile, session.smallest_traffic(depth, options))
     advice = advise(
         session,
@@ -227,6 +232,7 @@ def tune(
         kv_options=options,
         model_path=model_path or (spec.shards[0] if spec.shards else f"{spec.name}.gguf"),
         target=target,
+        made_on=made_on,
     )
     if verify_seconds is None:
         return advice

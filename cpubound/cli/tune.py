@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from cpubound.cli.options import MAX_DEPTH, FiniteRange, output_options, profile_option
+
+if TYPE_CHECKING:
+    from cpubound.machine.values import Machine
+    from cpubound.profile import MachineProfile
 
 DEFAULT_SECONDS = 40.0
 
@@ -37,6 +44,12 @@ DEFAULT_SECONDS = 40.0
     help=f"How long to verify.  [default: {DEFAULT_SECONDS:g}]",
 )
 @click.option("--seed", type=int, help="Order of the runs.  [default: another each time]")
+@click.option(
+    "--sysroot",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Take the machine's limits from /proc and /sys under DIR.",
+)
 @profile_option
 @output_options
 def command(
@@ -47,6 +60,7 @@ def command(
     verify: bool,
     seconds: float | None,
     seed: int | None,
+    sysroot: Path | None,
     profile_path: str | None,
     style: str,
     json_path: str | None,
@@ -66,6 +80,8 @@ def command(
 
     if not verify and (seconds is not None or seed is not None):
         raise UsageError("--seconds and --seed go with --verify: add it, or leave them out")
+    if verify and sysroot is not None:
+        raise UsageError("--verify runs here, --sysroot is another place: leave one out")
     profile = load_profile(profile_path)
     spec = resolve_model(model)
     with progress_bar() as progress:
@@ -77,6 +93,7 @@ def command(
             verify_seconds=(seconds or DEFAULT_SECONDS) if verify else None,
             seed=seed,
             profile=profile,
+            machine=machine_now(profile, sysroot, is_given=profile_path is not None),
             progress=progress,
         )
     print_result(
@@ -87,3 +104,19 @@ def command(
         force=force,
         text=report.advice_text(advice),
     )
+
+
+def machine_now(profile: MachineProfile, sysroot: Path | None, *, is_given: bool) -> Machine | None:
+    """Return the machine whose limits count: the one under ``sysroot``, or this one.
+
+    None, for the machine of the profile, where a profile is given or made on another machine.
+    """
+    from cpubound.machine import read_machine
+
+    if sysroot is not None:
+        return read_machine(sysroot)
+    if is_given:
+        return None
+    here, made_on = read_machine(), profile.machine
+    is_same = (here.cpu_model, here.logical_cpus) == (made_on.cpu_model, made_on.logical_cpus)
+    return here if is_same else None

@@ -101,8 +101,8 @@ def _cost(names: str, choice: Choice, advice: Advice) -> str:
     )
     if choice.threads > advice.effective_cpus:
         return (
-            f"{setting}: far less than {format_significant(chosen)} tok/s; a thread above the "
-            f"{advice.effective_cpus} effective CPUs stalls all others"
+            f"{setting}: far less than {format_significant(chosen)} tok/s; more threads than the "
+            f"{advice.effective_cpus} that can run at once stall each other"
         )
     if abs(gain) < 0.005:
         return f"{setting} is as fast"

@@ -41,6 +41,7 @@ def tune(
     bandwidth_at: Callable[[int], float | None] = lambda _: None,
     huge_page_gain: float | None = None,
     engine_features: Iterable[str] = (),
+    first_reasons: Sequence[str] = (),
 ) -> Advice:
     """Choose the smallest thread count within 3 % of the best, flash-attention and KV type.
 
@@ -55,6 +56,7 @@ def tune(
     traffic : one decode step, for counts that divide its heads and rows.
     bandwidth_at : read bandwidth at a thread count, for the reasons.
     huge_page_gain, engine_features : as ``place`` takes them.
+    first_reasons : what stands before the reasons found here.
     """
     counts = [t for t in thread_counts if t <= machine.effective_cpus] or [1]
     groups = {
@@ -76,6 +78,7 @@ def tune(
         memory_bound=chosen.bound == "memory",
     )
     reasons = [
+        *first_reasons,
         _thread_reason(machine, chosen, groups[kv, flash]),
         *_bandwidth_reason(machine, chosen, bandwidth_at),
         *_attention_reasons(chosen, groups),

@@ -12,6 +12,7 @@ from cpubound.advise.tune.placement import CpusFor
 from cpubound.advise.tune.target import meet_target
 from cpubound.advise.tune.values import Advice
 from cpubound.errors import UsageError
+from cpubound.machine.values import Machine
 from cpubound.model.ftype import COMMON_FILE_TYPES
 from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic
@@ -75,13 +76,14 @@ def advise(
     kv_options: Sequence[tuple[str, str]],
     model_path: str,
     target: float | None = None,
+    made_on: Machine | None = None,
 ) -> Advice:
     """Choose every setting of a model, and what meets a target in tok/s if one is given.
 
-    ``placement`` gives the CPUs for a thread count that was not measured.
+    ``placement`` gives the CPUs for a thread count that was not measured; ``made_on`` is the
+    machine as it was when the profile was made.
     """
     profile = session.profile
-    measured = profile.measurements("read", "anon_4k")
     usual = Setting(
         threads=1,
         depth_tokens=depth_tokens,
@@ -93,7 +95,7 @@ def advise(
         session.predict,
         session.thread_counts,
         model_path=model_path,
-        cpus_for=lambda t: (measured[t].cpus if t in measured else None) or placement(t),
+        cpus_for=_allowed_placement(profile, placement),
         depth_tokens=depth_tokens,
         trained_tokens=session.trained_tokens,
         kv_options=kv_options,
@@ -101,8 +103,47 @@ def advise(
         bandwidth_at=lambda threads: read_bandwidth(profile, threads),
         huge_page_gain=_huge_page_gain(profile),
         engine_features=profile.engine.features if profile.engine else (),
+        first_reasons=_limit_reasons(made_on or profile.machine, profile.machine),
     )
     return advice if target is None else _with_target(advice, session, target)
+
+
+def tunable_threads(profile: MachineProfile) -> tuple[int, ...]:
+    """Return the measured thread counts within the effective CPUs, and those CPUs themselves.
+
+    A quota set since may leave a number of CPUs between two measured counts.
+    """
+    measured = set(profile.measurements("read", "anon_4k"))
+    if profile.engine is not None and profile.engine.costs:
+        measured = {cost.threads for cost in profile.engine.costs}
+    most = profile.machine.effective_cpus
+    within = {count for count in measured if count <= most}
+    if measured and most < max(measured):
+        within.add(most)
+    return tuple(sorted(within)) or (1,)
+
+
+def _allowed_placement(profile: MachineProfile, placement: CpusFor) -> CpusFor:
+    """Take the CPUs that were measured where they may still be used, else place anew."""
+    measured = profile.measurements("read", "anon_4k")
+    allowed = set(profile.machine.allowed_cpus)
+
+    def cpus_for(threads: int) -> tuple[int, ...] | None:
+        cpus = measured[threads].cpus if threads in measured else None
+        return cpus if cpus and allowed.issuperset(cpus) else placement(threads)
+
+    return cpus_for
+
+
+def _limit_reasons(made_on: Machine, now: Machine) -> list[str]:
+    """Say that fewer CPUs can run than when the profile was made, or more."""
+    if made_on.effective_cpus == now.effective_cpus:
+        return []
+    quota = f" (a quota of {now.quota_cpus:g})" if now.quota_cpus is not None else ""
+    cpus = "1 CPU" if now.effective_cpus == 1 else f"{now.effective_cpus} CPUs"
+    return [
+        f"{cpus} can run at once now{quota}; the profile was made with {made_on.effective_cpus}"
+    ]
 
 
 def _with_target(advice: Advice, session: Session, target: float) -> Advice:
