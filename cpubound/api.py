@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,13 +20,18 @@ from cpubound.advise.compare import Comparison
 from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice, fewest_threads
 from cpubound.breakdown import Breakdown
+from cpubound.engine.watch import LiveFacts
 from cpubound.errors import CpuboundError, MachineError, ProfileError, UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.prediction.values import Prediction
+from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.prediction.what_if import WhatIf
 from cpubound.profile import MachineProfile, load_profile
+from cpubound.prompt_validation import PromptValidation
 from cpubound.validation import Setting, Validation
+
+if TYPE_CHECKING:
+    from cpubound.engine.inprocess import LlamaCppRunner
 
 Progress = Callable[[str, float], None]
 
@@ -37,6 +43,7 @@ def no_progress(stage: str, done: float) -> None:
 def calibrate(
     *,
     quick: bool = False,
+    thorough: bool = False,
     engine: bool = True,
     types: Sequence[str] | None = None,
     progress: Progress = no_progress,
@@ -47,6 +54,7 @@ def calibrate(
     Parameters
     ----------
     quick : under 20 seconds, four quant types.
+    thorough : some ten minutes, more buffers and rounds of everything.
     engine : measure llama.cpp too; False leaves its stage out.
     types : the quant types to measure instead of the plan's.
     keep_partial : given what there is when the engine stage is interrupted or fails.
@@ -54,20 +62,25 @@ def calibrate(
     Raises
     ------
     MachineError : no memory, no kernels, no engine, or no space for the probes.
-    UsageError : an unknown quant type.
+    UsageError : an unknown quant type, or quick and thorough at once.
     """
     from cpubound.calibration.calibrate import calibrate as measure
+    from cpubound.calibration.instruments import open_instruments
     from cpubound.calibration.plan import load_plan
     from cpubound.engine import open_runner
     from cpubound.engine.synth import write_model
     from cpubound.kernels import open_kernel
     from cpubound.machine import read_machine
 
-    plan = load_plan("quick" if quick else "standard", tuple(types) if types else None)
+    if quick and thorough:
+        raise UsageError("a calibration is quick or thorough: give one of --quick and --thorough")
+    name = "quick" if quick else "thorough" if thorough else "standard"
+    plan = load_plan(name, tuple(types) if types else None)
+    machine = read_machine()
     with ExitStack() as stack:
         runner = stack.enter_context(open_runner()) if engine else None
         return measure(
-            read_machine(),
+            machine,
             plan,
             open_bench=open_kernel,
             runner=runner,
@@ -75,6 +88,7 @@ def calibrate(
             write_model=partial(write_model, quantize=runner.quantize) if runner else write_model,
             progress=progress,
             keep_partial=keep_partial,
+            instruments=open_instruments(machine),
         )
 
 
@@ -120,6 +134,7 @@ def predict(
     threads: int | None = None,
     depth: int = 0,
     n_ctx: int | None = None,
+    batch: int = 1,
     kv_type: str = "f16",
     flash_attn: bool = True,
     profile: MachineProfile | None = None,
@@ -129,12 +144,55 @@ def predict(
     Parameters
     ----------
     threads : decode threads; by default those that ``tune`` would choose.
+    batch : sequences decoded together; the speed is that of all of them.
     """
     profile = profile or load_profile()
-    traffic = inspect_model(model, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn)
+    traffic = inspect_model(
+        model, depth=depth, n_ctx=n_ctx, batch=batch, kv_type=kv_type, flash_attn=flash_attn
+    )
     if threads is None:
         return fewest_threads(predict_at(profile, traffic, measured_threads(profile)))
     return predict_at(profile, traffic, (threads,))[0]
+
+
+def predict_prompt(
+    model: str | ModelSpec,
+    prompt: int,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    profile: MachineProfile | None = None,
+) -> PromptPrediction:
+    """Predict how long a prompt takes before the answer begins.
+
+    Parameters
+    ----------
+    prompt : tokens of the prompt.
+    threads : batch threads; by default the most that were measured.
+    depth : tokens already in the cache.
+
+    Raises
+    ------
+    ProfileError : the profile holds no rates of llama.cpp for several tokens at once.
+    """
+    from cpubound.model.traffic import prompt_steps
+    from cpubound.prediction.prompt import predict_prompt as predict_steps
+
+    profile = profile or load_profile()
+    spec = _spec(model)
+    type_k, type_v = split_kv_type(kv_type)
+    steps = prompt_steps(
+        spec,
+        prompt,
+        depth_tokens=depth,
+        kv_type_k=type_k,
+        kv_type_v=type_v,
+        flash_attn=flash_attn,
+    )
+    after = inspect_model(spec, depth=depth + prompt, kv_type=kv_type, flash_attn=flash_attn)
+    return predict_steps(profile, steps, after, threads or max(measured_threads(profile)))
 
 
 def predict_at(
@@ -428,6 +486,7 @@ def validate(
     *,
     threads: Sequence[int] | None = None,
     depths: Sequence[int] = (0,),
+    batches: Sequence[int] = (1,),
     kv_type: str = "f16",
     flash_attn: bool = True,
     seconds: float = 60.0,
@@ -439,12 +498,15 @@ def validate(
 
     A model without a file is synthesised in a temporary folder at the same shapes and types.
 
+    Parameters
+    ----------
+    batches : numbers of sequences that are decoded together.
+
     Raises
     ------
     UsageError : more threads than effective CPUs.
     MachineError : a model that does not fit into memory, no engine, no space.
     """
-    from cpubound.engine import open_runner
     from cpubound.validation import plan_cell, run_cells
 
     profile = profile or load_profile()
@@ -454,20 +516,27 @@ def validate(
     type_k, type_v = split_kv_type(kv_type)
     settings = [
         Setting(
-            threads=t, depth_tokens=d, kv_type_k=type_k, kv_type_v=type_v, flash_attn=flash_attn
+            threads=t,
+            depth_tokens=d,
+            batch=b,
+            kv_type_k=type_k,
+            kv_type_v=type_v,
+            flash_attn=flash_attn,
         )
         for t in counts
         for d in depths
+        for b in batches
     ]
+    for spec in specs:
+        most = inspect_model(spec, depth=max(depths), batch=max(batches), kv_type=kv_type)
+        refuse_too_big(profile, most)
     with ExitStack() as stack:
-        runner = stack.enter_context(open_runner())
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
-        cells = []
-        for number, spec in enumerate(specs):
-            refuse_too_big(profile, inspect_model(spec, depth=max(depths), kv_type=kv_type))
-            # Numbered: file types of one model share its name.
-            path = _model_file(spec, folder / f"{number}-{spec.name}.gguf", progress)
-            cells += [plan_cell(profile, spec, path, setting) for setting in settings]
+        runner, paths = stack.enter_context(_engine_files(specs, progress))
+        cells = [
+            plan_cell(profile, spec, path, setting)
+            for spec, path in zip(specs, paths, strict=True)
+            for setting in settings
+        ]
         reference = stack.enter_context(_references(profile, counts))
         return run_cells(
             cells,
@@ -477,6 +546,79 @@ def validate(
             open_bytes=(profile.machine.usable_memory_bytes or 0) // 2,
             progress=progress,
             seed=random.randrange(2**32) if seed is None else seed,
+        )
+
+
+def validate_prompts(
+    models: Sequence[str | ModelSpec],
+    prompts: Sequence[int],
+    *,
+    threads: Sequence[int] | None = None,
+    depths: Sequence[int] = (0,),
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    seconds: float = 60.0,
+    seed: int | None = None,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> PromptValidation:
+    """Process prompts through llama.cpp beside their predictions; raises as ``validate``."""
+    from cpubound.prompt_validation import plan_prompt, run_prompts
+
+    profile = profile or load_profile()
+    specs = [_spec(model) for model in models]
+    counts = tuple(threads) if threads else measured_threads(profile)[-1:]
+    _check_threads(profile.machine, counts)
+    type_k, type_v = split_kv_type(kv_type)
+    for spec in specs:
+        deepest = max(depths) + max(prompts)
+        refuse_too_big(profile, inspect_model(spec, depth=deepest, kv_type=kv_type))
+    with _engine_files(specs, progress) as (runner, paths):
+        cells = [
+            plan_prompt(
+                profile,
+                spec,
+                path,
+                Setting(
+                    threads=t,
+                    depth_tokens=d,
+                    kv_type_k=type_k,
+                    kv_type_v=type_v,
+                    flash_attn=flash_attn,
+                ),
+                prompt,
+            )
+            for spec, path in zip(specs, paths, strict=True)
+            for t in counts
+            for d in depths
+            for prompt in prompts
+        ]
+        return run_prompts(
+            cells,
+            runner,
+            seconds=seconds,
+            progress=progress,
+            seed=random.randrange(2**32) if seed is None else seed,
+        )
+
+
+@contextmanager
+def _engine_files(
+    specs: Sequence[ModelSpec], progress: Progress
+) -> Iterator[tuple[LlamaCppRunner, list[str]]]:
+    """Open llama.cpp with a file for each model; what had to be written goes at the end."""
+    from cpubound.engine import open_runner
+
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        # Numbered: file types of one model share its name.
+        yield (
+            runner,
+            [
+                _model_file(spec, folder / f"{number}-{spec.name}.gguf", progress)
+                for number, spec in enumerate(specs)
+            ],
         )
 
 
@@ -553,6 +695,76 @@ def breakdown(
         depth_tokens=depth,
         threads=threads,
         engine=f"{identity.name} {identity.version}",
+    )
+
+
+def watch_live(
+    model: str | ModelSpec,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    seconds: float = 15.0,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> LiveFacts:
+    """Run a model through llama.cpp here and look, while it decodes, at what it waits for.
+
+    A model without a file is synthesised in a temporary folder at the same shapes and types.
+
+    Parameters
+    ----------
+    threads : by default those that ``tune`` would choose.
+    seconds : how long to watch.
+
+    Raises
+    ------
+    UsageError : more threads than effective CPUs.
+    MachineError : the model does not fit into memory, no engine, no space.
+    """
+    from cpubound.engine import open_runner
+    from cpubound.engine.live import add_residency, watch_decode
+    from cpubound.engine.values import RunSettings
+    from cpubound.engine.watch import watch_process
+    from cpubound.prediction.rates import read_bandwidth
+
+    profile = profile or load_profile()
+    spec = _spec(model)
+    type_k, type_v = split_kv_type(kv_type)
+    traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+    refuse_too_big(profile, traffic)
+    if threads is None:
+        candidates = predict_at(profile, traffic, measured_threads(profile))
+        threads = fewest_threads(candidates).threads
+    _check_threads(profile.machine, (threads,))
+    machine = profile.machine
+    cpus = frozenset(machine.allowed_cpus)
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        path = _model_file(spec, folder / f"{spec.name}.gguf", progress)
+        facts = watch_decode(
+            runner,
+            RunSettings(
+                model_path=path,
+                threads=threads,
+                depth_tokens=depth,
+                kv_type_k=type_k,
+                kv_type_v=type_v,
+                flash_attn=flash_attn,
+            ),
+            seconds=seconds,
+            start_watch=lambda pid: watch_process(pid, cpus),
+            reference=stack.enter_context(_references(profile, (threads,))),
+            progress=progress,
+        )
+        facts = add_residency(facts, spec.shards or (path,), traffic.file_bytes)
+    clocks = [kind.max_khz for kind in machine.core_kinds if kind.max_khz]
+    return msgspec.structs.replace(
+        facts,
+        calibrated_bytes_per_s=read_bandwidth(profile, threads),
+        highest_clock_hz=min(clocks) * 1e3 if clocks else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,8 @@ from cpubound.profile import MachineProfile
 RUN_SECONDS = 1.0
 MIN_TOKENS, MAX_TOKENS = 8, 64
 MIN_ROUNDS = 3
+# From here down llama.cpp no longer follows its bytes.
+BYTE_BUDGET_SHARE = 0.9
 
 Reference = Callable[[int], float]
 Progress = Callable[[str, float], None]
@@ -86,6 +88,7 @@ class Setting:
 
     threads: int
     depth_tokens: int = 0
+    batch: int = 1
     kv_type_k: str = "f16"
     kv_type_v: str = "f16"
     flash_attn: bool = True
@@ -103,13 +106,14 @@ def plan_cell(
         traffic = compute_traffic(
             spec,
             depth_tokens=depth,
+            batch=setting.batch,
             kv_type_k=setting.kv_type_k,
             kv_type_v=setting.kv_type_v,
             flash_attn=setting.flash_attn,
         )
         return predict_decode(profile, traffic, setting.threads)
 
-    tokens = tokens_for(1 / predict_at(setting.depth_tokens).tokens_per_s)
+    tokens = tokens_for(predict_at(setting.depth_tokens).seconds.total)
     prediction = predict_at(setting.depth_tokens + tokens // 2)
     return CellToRun(
         prediction=msgspec.structs.replace(prediction, depth_tokens=setting.depth_tokens),
@@ -122,6 +126,36 @@ def plan_cell(
 def tokens_for(seconds_per_token: float) -> int:
     """Return how many tokens make a run of about a second."""
     return max(MIN_TOKENS, min(MAX_TOKENS, round(RUN_SECONDS / seconds_per_token)))
+
+
+def byte_budget_shares(cells: Sequence[Cell]) -> dict[int, float]:
+    """Return, for each batch, how much of the gain over one sequence its bytes would give is seen.
+
+    Parameters
+    ----------
+    cells : of one model, thread count and depth, one of them of one sequence.
+
+    Bytes over bandwidth say that a batch multiplies the speed until the caches' bytes weigh;
+    below 1 something else binds: computing, on CPUs.
+    """
+    single = next((cell for cell in cells if cell.prediction.batch == 1), None)
+    if single is None:
+        return {}
+    return {
+        cell.prediction.batch: (cell.observed_tokens_per_s / single.observed_tokens_per_s)
+        / (cell.naive_tokens_per_s / single.naive_tokens_per_s)
+        for cell in sorted(cells, key=lambda cell: cell.prediction.batch)
+    }
+
+
+def last_batch_on_budget(shares: Mapping[int, float]) -> int | None:
+    """Return the largest batch up to which every one keeps nine tenths of its byte budget."""
+    kept = None
+    for batch, share in sorted(shares.items()):
+        if share < BYTE_BUDGET_SHARE:
+            break
+        kept = batch
+    return kept
 
 
 def run_cells(
@@ -177,6 +211,7 @@ def _observe(cell: CellToRun, runner: Runner, reference: Reference | None) -> No
             threads=p.threads,
             depth_tokens=p.depth_tokens,
             tokens=cell.tokens,
+            batch=p.batch,
             n_ctx=p.depth_tokens + MAX_TOKENS + 1,
             kv_type_k=p.kv_type_k,
             kv_type_v=p.kv_type_v,
@@ -191,7 +226,7 @@ def _observe(cell: CellToRun, runner: Runner, reference: Reference | None) -> No
 def _compare(cell: CellToRun) -> Cell:
     p = cell.prediction
     samples = tuple(sample for run in cell.runs_s for sample in run)
-    observed = 1 / stats.median(samples)
+    observed = p.batch / stats.median(samples)
     seen = stats.median(cell.references) if cell.references else None
     return Cell(
         prediction=p,
@@ -214,7 +249,7 @@ def _paired_error(
         return None
     slower = profile_bandwidth / seen - 1
     corrected = p.seconds.total + p.memory_seconds * slower
-    return 1 / corrected / observed - 1
+    return p.batch / corrected / observed - 1
 
 
 def summarize(cells: Sequence[Cell]) -> Summary:

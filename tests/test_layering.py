@@ -26,6 +26,7 @@ ALLOWED = {
     "calibration": GROUND | {"machine", "model", "kernels", "measured", "profile", "engine"},
     "prediction": GROUND | {"profile", "model", "theory"},
     "validation": GROUND | {"machine", "model", "kernels", "profile", "engine", "prediction"},
+    "prompt_validation": GROUND | {"model", "profile", "engine", "prediction", "validation"},
     "breakdown": GROUND | {"model", "engine", "prediction"},
     "advise": GROUND
     | {"machine", "model", "theory", "profile", "engine", "prediction", "validation"},
@@ -39,6 +40,7 @@ ALLOWED = {
         "engine",
         "prediction",
         "validation",
+        "prompt_validation",
         "breakdown",
         "advise",
     },
@@ -54,6 +56,7 @@ ALLOWED = {
         "calibration",
         "prediction",
         "validation",
+        "prompt_validation",
         "breakdown",
         "advise",
     },

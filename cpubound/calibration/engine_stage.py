@@ -53,8 +53,8 @@ def calibrate_engine(
     reference : gives the read bandwidth right now at a thread count.
     open_bytes : how many bytes of probes may be open at once.
 
-    A probe that crashes the engine, or that it refuses, is left out with a warning; the rest goes on. At least
-    one round is finished; after it the plan's time ends the stage.
+    A probe that crashes the engine, or that it refuses, is left out with a warning; the rest
+    goes on. At least one round is finished; after it the plan's time ends the stage.
     """
     order = random.Random(seed)
     deadline = time.monotonic() + plan.engine_seconds
@@ -100,12 +100,15 @@ def _visit(
     path = models.open(probe)
     try:
         for cell in cells:
+            if cell.setting.prompt_tokens is not None:
+                # Bound by computing: the memory's weather beside it says nothing.
+                cell.runs_s.append(runner.run(_settings(cell, path)).samples_s)
+                continue
             before = reference(cell.threads)
             samples = runner.run(_settings(cell, path)).samples_s
             cell.runs_s.append(samples)
             cell.references += [before, reference(cell.threads)]
-            if cell.setting.prompt_tokens is None:
-                cell.tokens = _tokens_for(stats.median(samples))
+            cell.tokens = _tokens_for(stats.median(samples))
     except EngineUnavailable:
         raise
     except (MachineError, ModelFileError) as error:

@@ -12,6 +12,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_THREADS = 4096
 MAX_DEPTH = 2**27
+MAX_BATCH = 256  # LLAMA_MAX_SEQ of llama.cpp
 
 
 class IntegerList(click.ParamType):  # type: ignore[type-arg]
@@ -81,6 +82,28 @@ def depth_option(function: Function) -> Function:
         default="0",
         show_default=True,
         help="Tokens already in the cache, one or several.",
+    )(function)
+
+
+def batch_option(function: Function) -> Function:
+    """Add --batch."""
+    return click.option(
+        "--batch",
+        "-b",
+        type=IntegerList(1, MAX_BATCH),
+        default="1",
+        show_default=True,
+        help="Sequences decoded together, one or several numbers.",
+    )(function)
+
+
+def prompt_option(function: Function) -> Function:
+    """Add --prompt."""
+    return click.option(
+        "--prompt",
+        "-p",
+        type=IntegerList(1, MAX_DEPTH),
+        help="Tokens of a prompt: how long llama.cpp reads before it answers.",
     )(function)
 
 

@@ -10,9 +10,11 @@ import click
 from cpubound.cli.options import (
     FiniteRange,
     attention_options,
+    batch_option,
     depth_option,
     output_options,
     profile_option,
+    prompt_option,
     threads_option,
 )
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 )
 @threads_option
 @depth_option
+@batch_option
+@prompt_option
 @click.option("--n-ctx", type=click.IntRange(1), help="Cells allocated.  [default: the depth]")
 @attention_options
 @profile_option
@@ -55,6 +59,8 @@ def command(
     changes: tuple[str, ...],
     threads: tuple[int, ...] | None,
     depth: tuple[int, ...],
+    batch: tuple[int, ...],
+    prompt: tuple[int, ...] | None,
     n_ctx: int | None,
     kv_type: str,
     flash_attn: str,
@@ -75,6 +81,7 @@ def command(
     from cpubound.model.resolve import resolve_models
     from cpubound.profile import load_profile
     from cpubound.report import predictions as report
+    from cpubound.report.prompts import prompt_text
 
     profile = load_profile(profile_path)
     if [model is not None, local, fits].count(True) != 1:
@@ -83,6 +90,8 @@ def command(
         raise UsageError("--target goes with --local or --fits: leave it out")
     if model is None and changes:
         raise UsageError("--what-if needs a MODEL: leave --local and --fits out")
+    if (model is None or changes) and (batch != (1,) or prompt):
+        raise UsageError("--batch and --prompt go with a MODEL alone: leave them out")
     if model is None:
         if quant is not None or threads is not None or len(depth) > 1:
             raise UsageError(
@@ -129,24 +138,45 @@ def command(
         return
     specs = resolve_models(model, quant)
 
-    def traffic(spec: ModelSpec, tokens: int) -> ModelTraffic:
-        return api.inspect_model(spec, depth=tokens, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash)
+    def traffic(spec: ModelSpec, tokens: int, sequences: int) -> ModelTraffic:
+        return api.inspect_model(
+            spec, depth=tokens, n_ctx=n_ctx, batch=sequences, kv_type=kv_type, flash_attn=flash
+        )
 
+    chosen_threads = threads
     if threads is None:
-        deepest = traffic(specs[0], max(depth))
+        deepest = traffic(specs[0], max(depth), max(batch))
         candidates = api.predict_at(profile, deepest, api.measured_threads(profile))
         threads = (fewest_threads(candidates).threads,)
     predictions = [
         p
         for spec in specs
         for tokens in depth
-        for p in api.predict_at(profile, traffic(spec, tokens), threads)
+        for sequences in batch
+        for p in api.predict_at(profile, traffic(spec, tokens, sequences), threads)
+    ]
+    prompts = [
+        api.predict_prompt(
+            spec,
+            length,
+            threads=count,
+            depth=tokens,
+            kv_type=kv_type,
+            flash_attn=flash,
+            profile=profile,
+        )
+        for spec in specs
+        for tokens in depth
+        for count in chosen_threads or (None,)
+        for length in prompt or ()
     ]
     notes = report.prediction_notes(predictions, validation_name(model, specs))
     if len(predictions) == 1:
         notes = f"{report.prediction_detail(predictions[0])}\n{notes}"
+    if prompts:
+        notes = f"{notes}\n\n{prompt_text(prompts, style)}"
     print_result(
-        report.prediction_document(model, profile, predictions),
+        report.prediction_document(model, profile, predictions, prompts),
         report.prediction_table(predictions),
         style=style,
         json_path=json_path,

@@ -7,9 +7,11 @@ import click
 from cpubound.cli.options import (
     FiniteRange,
     attention_options,
+    batch_option,
     depth_option,
     output_options,
     profile_option,
+    prompt_option,
     threads_option,
 )
 
@@ -25,6 +27,8 @@ DEFAULT_FILE_TYPES = "Q4_0,Q4_K_M,Q8_0"
 )
 @threads_option
 @depth_option
+@batch_option
+@prompt_option
 @attention_options
 @click.option(
     "--seconds",
@@ -41,6 +45,8 @@ def command(
     quant: str | None,
     threads: tuple[int, ...] | None,
     depth: tuple[int, ...],
+    batch: tuple[int, ...],
+    prompt: tuple[int, ...] | None,
     kv_type: str,
     flash_attn: str,
     seconds: float,
@@ -52,15 +58,24 @@ def command(
 ) -> None:
     """Run MODELs through llama.cpp and show predicted beside observed.
 
-    A catalogue name is synthesised: same shapes and types, random weights.
+    A catalogue name is synthesised: same shapes and types, random weights. With --prompt
+    prompts are processed instead of tokens decoded.
     """
     from cpubound import api
     from cpubound.cli.output import print_result
     from cpubound.cli.progress import progress_bar
+    from cpubound.errors import UsageError
     from cpubound.model.resolve import file_types_for, resolve_models
     from cpubound.profile import load_profile
     from cpubound.report import validation as report
+    from cpubound.report.prompts import (
+        prompt_validation_document,
+        prompt_validation_summary,
+        prompt_validation_table,
+    )
 
+    if prompt and batch != (1,):
+        raise UsageError("a prompt is one sequence: give --prompt or --batch")
     profile = load_profile(profile_path)
     # --quant is for the names among the models; a file has its type.
     named = [model for model in models if file_types_for(model)]
@@ -71,11 +86,35 @@ def command(
             model, (quant or DEFAULT_FILE_TYPES) if model in named else None if named else quant
         )
     ]
+    if prompt:
+        with progress_bar() as progress:
+            prompts = api.validate_prompts(
+                specs,
+                prompt,
+                threads=threads,
+                depths=depth,
+                kv_type=kv_type,
+                flash_attn=flash_attn != "off",
+                seconds=seconds,
+                seed=seed,
+                profile=profile,
+                progress=progress,
+            )
+        print_result(
+            prompt_validation_document(profile, prompts),
+            prompt_validation_table(prompts),
+            style=style,
+            json_path=json_path,
+            force=force,
+            after=prompt_validation_summary(prompts),
+        )
+        return
     with progress_bar() as progress:
         validation = api.validate(
             specs,
             threads=threads,
             depths=depth,
+            batches=batch,
             kv_type=kv_type,
             flash_attn=flash_attn != "off",
             seconds=seconds,

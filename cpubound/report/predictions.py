@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cpubound.prediction.values import Prediction
+from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.profile import MachineProfile
 from cpubound.report.tables import Table
 from cpubound.units import format_decimal_bytes, format_percent, format_significant
@@ -26,7 +26,10 @@ _BOUND = {
 
 
 def prediction_document(
-    model: str, profile: MachineProfile, predictions: Sequence[Prediction]
+    model: str,
+    profile: MachineProfile,
+    predictions: Sequence[Prediction],
+    prompts: Sequence[PromptPrediction] = (),
 ) -> dict[str, Any]:
     """Return ``cpubound.predictions/1``."""
     return {
@@ -34,6 +37,7 @@ def prediction_document(
         "model": model,
         "profile": profile_reference(profile),
         "predictions": [msgspec.to_builtins(p) for p in predictions],
+        "prompts": [msgspec.to_builtins(p) for p in prompts],
     }
 
 
@@ -77,6 +81,7 @@ def prediction_rows(predictions: Sequence[Prediction]) -> Table:
         "quant_label",
         "threads",
         "depth_tokens",
+        "batch",
         "kv_type_k",
         "kv_type_v",
         "flash_attn",
@@ -148,23 +153,37 @@ def prediction_detail(p: Prediction) -> str:
         f"{name} {seconds * 1e3:.3g} ms ({seconds / total * 100:.0f} %)" for name, seconds in parts
     )
     gap = p.tokens_per_s / p.ceiling_tokens_per_s - 1
-    return "\n".join(
+    subject, each = ("A token", "It") if p.batch == 1 else ("A step", "A token")
+    together = "" if p.batch == 1 else _each_sequence(p) + "\n"
+    return together + "\n".join(
         (
-            f"A token takes {total * 1e3:.3g} ms: {shares}",
-            f"It moves {format_decimal_bytes(p.bytes_per_token)}; bytes over bandwidth would be "
-            f"{format_significant(p.ceiling_tokens_per_s)} tok/s, this is {format_percent(gap, 0)}",
+            f"{subject} takes {total * 1e3:.3g} ms: {shares}",
+            f"{each} moves {format_decimal_bytes(p.bytes_per_token)}; bytes over bandwidth would "
+            f"be {format_significant(p.ceiling_tokens_per_s)} tok/s, this is "
+            f"{format_percent(gap, 0)}",
             f"On a quiet machine (fast quartile): {format_significant(p.fast_tokens_per_s)} tok/s",
         )
     )
 
 
-def _setting(p: Prediction) -> tuple[int, int, str, str, bool]:
-    return p.threads, p.depth_tokens, p.kv_type_k, p.kv_type_v, p.flash_attn
+def _each_sequence(p: Prediction) -> str:
+    return (
+        f"{p.batch} sequences together: each gets "
+        f"{format_significant(p.tokens_per_s / p.batch)} tok/s"
+    )
 
 
-def _heading(setting: tuple[int, int, str, str, bool]) -> str:
-    threads, depth = setting[:2]
-    return f"{threads} thr, {'empty' if depth == 0 else f'at {format_depth(depth)}'}"
+_Setting = tuple[int, int, int, str, str, bool]
+
+
+def _setting(p: Prediction) -> _Setting:
+    return p.threads, p.depth_tokens, p.batch, p.kv_type_k, p.kv_type_v, p.flash_attn
+
+
+def _heading(setting: _Setting) -> str:
+    threads, depth, batch = setting[:3]
+    together = "" if batch == 1 else f", batch {batch}"
+    return f"{threads} thr, {'empty' if depth == 0 else f'at {format_depth(depth)}'}{together}"
 
 
 def format_depth(depth: int) -> str:

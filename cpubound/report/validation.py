@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +11,13 @@ from cpubound.profile import MachineProfile
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
 from cpubound.report.tables import Table
 from cpubound.units import format_percent, format_significant
-from cpubound.validation import Cell, Validation, cell_document
+from cpubound.validation import (
+    Cell,
+    Validation,
+    byte_budget_shares,
+    cell_document,
+    last_batch_on_budget,
+)
 
 
 def validation_document(profile: MachineProfile, validation: Validation) -> dict[str, Any]:
@@ -28,12 +35,14 @@ def validation_document(profile: MachineProfile, validation: Validation) -> dict
 def validation_table(validation: Validation) -> Table:
     """Return one row for each cell: predicted, observed, error, and what the naive figure says."""
     several = len({c.prediction.model for c in validation.cells}) > 1
-    rows = tuple(_row(cell, several) for cell in validation.cells)
+    batches = len({c.prediction.batch for c in validation.cells}) > 1
+    rows = tuple(_row(cell, several, batches) for cell in validation.cells)
     columns = (
         *(("model",) if several else ()),
         "quant",
         "threads",
         "depth",
+        *(("batch",) if batches else ()),
         "predicted",
         "observed (n)",
         "error",
@@ -42,7 +51,7 @@ def validation_table(validation: Validation) -> Table:
         "bytes/bandwidth says",
     )
     return Table(
-        columns=columns, rows=rows, right=frozenset({"threads", "depth", "error", "noise"})
+        columns=columns, rows=rows, right=frozenset({"threads", "depth", "batch", "error", "noise"})
     )
 
 
@@ -62,11 +71,33 @@ def validation_summary(validation: Validation) -> str:
             "The machine is too noisy to judge by per cent: one half of the runs predicts the "
             f"other no better; error / noise floor = {ratio:.2f}."
         )
+    lines += _byte_budget_lines(validation.cells)
     lines += [f"Warning: {warning}." for warning in validation.warnings]
     return "\n".join(lines)
 
 
-def _row(cell: Cell, several: bool) -> tuple[str, ...]:
+def _byte_budget_lines(cells: Sequence[Cell]) -> list[str]:
+    """Say for each model and setting up to which batch llama.cpp follows its bytes."""
+    groups: dict[tuple[str, str, int, int], list[Cell]] = {}
+    for cell in cells:
+        p = cell.prediction
+        key = (p.model, p.quant_label, p.threads, p.depth_tokens)
+        groups.setdefault(key, []).append(cell)
+    lines = []
+    for (model, label, threads, depth), mine in groups.items():
+        shares = byte_budget_shares(mine)
+        if len(shares) < 2:
+            continue
+        last = last_batch_on_budget(shares) or 1
+        kept = ", ".join(f"{batch}: {share * 100:.0f} %" for batch, share in shares.items())
+        lines.append(
+            f"{model} {label}, {threads} threads at {format_depth(depth)}: follows its bytes up to "
+            f"batch {last} (share of the gain that bytes promise: {kept})."
+        )
+    return lines
+
+
+def _row(cell: Cell, several: bool, batches: bool) -> tuple[str, ...]:
     p = cell.prediction
     naive = f"{format_significant(cell.naive_tokens_per_s)} ({format_percent(cell.naive_error, 0)})"
     return (
@@ -74,6 +105,7 @@ def _row(cell: Cell, several: bool) -> tuple[str, ...]:
         p.quant_label,
         str(p.threads),
         format_depth(p.depth_tokens),
+        *((str(p.batch),) if batches else ()),
         format_interval(p),
         f"{format_significant(cell.observed_tokens_per_s)} ({len(cell.samples_s)})",
         format_percent(cell.relative_error),
