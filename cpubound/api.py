@@ -55,6 +55,7 @@ def calibrate(
     ----------
     quick : under 20 seconds, four quant types.
     thorough : some ten minutes, more buffers and rounds of everything.
+    thorough : some ten minutes, more buffers and rounds of everything.
     engine : measure llama.cpp too; False leaves its stage out.
     types : the quant types to measure instead of the plan's.
     keep_partial : given what there is when the engine stage is interrupted or fails.

@@ -58,7 +58,7 @@ class PeakRate(msgspec.Struct, frozen=True, kw_only=True):
     A multiplication with an addition counts as two.
     """
 
-    dtype: str  # "f32", "bf16", "f16", "i8"
+    dtype: str  # "fp32", "bf16", "fp16", "int8"
     isa: str
     threads: Count
     flops_per_s: Rate  # of the median sample

@@ -25,7 +25,7 @@ class FakeBench:
         self.lab.kernels.append(self.kernel)
         if self.lab.interrupt_after is not None and len(self.lab.order) > self.lab.interrupt_after:
             raise KeyboardInterrupt
-        seconds = self.set_bytes / self.bytes_per_s
+        seconds = max(self.set_bytes, 1) / self.bytes_per_s
         self.lab.now_s += max(seconds, self.lab.sample_s)
         return seconds
 
@@ -38,6 +38,8 @@ class FakeBench:
             page_kind=self.lab.given_pages or self.page_kind,
             working_set_bytes=self.set_bytes,
             bytes_per_pass=self.set_bytes,
+            flops_per_pass=100 * self.threads,
+            units_per_thread=1,
             samples_s=tuple(samples_s),
         )
 
@@ -78,6 +80,7 @@ class FakeLab:
         working_set_bytes: int,
         page_kind: str,
         cpus: tuple[int, ...] | None,
+        isa: str | None = None,
         touch_cpu: int | None = None,
     ) -> Iterator[FakeBench]:
         if page_kind in self.refuses_pages:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -43,6 +43,7 @@ class OpenBench(Protocol):
         working_set_bytes: int,
         page_kind: str,
         cpus: tuple[int, ...] | None,
+        isa: str | None = None,
         touch_cpu: int | None = None,
     ) -> AbstractContextManager[Bench]: ...
 
@@ -173,7 +174,9 @@ class _Run:
         found = []
         for cell in cells:
             try:
-                bench = stack.enter_context(_open_cell(self.open_bench, cell))
+                # What the first buffer found fastest is not looked for again.
+                isa = self.kept[cell][0].isa if self.kept[cell] else None
+                bench = stack.enter_context(_open_cell(self.open_bench, cell, isa))
             except MachineError as error:
                 self.failures.append(
                     f"{cell.kernel} on {cell.page_kind} pages with {cell.threads} threads "
@@ -201,17 +204,17 @@ class _Run:
                 self.kept[one.cell].append(one.bench.measurement(one.samples_s))
 
 
-def _open_cell(open_bench: OpenBench, cell: BandwidthCell) -> AbstractContextManager[Bench]:
-    options: dict[str, Any] = {}
-    if cell.touch_cpu is not None:
-        options["touch_cpu"] = cell.touch_cpu
+def _open_cell(
+    open_bench: OpenBench, cell: BandwidthCell, isa: str | None = None
+) -> AbstractContextManager[Bench]:
     return open_bench(
         cell.kernel,
         threads=cell.threads,
         working_set_bytes=cell.working_set_bytes,
         page_kind=cell.page_kind,
         cpus=cell.cpus,
-        **options,
+        isa=isa,
+        touch_cpu=cell.touch_cpu,
     )
 
 

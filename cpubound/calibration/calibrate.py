@@ -16,12 +16,14 @@ from cpubound.calibration.bandwidth import (
     ReferenceReader,
     open_references,
 )
-from cpubound.calibration.buffers import available_bytes
+from cpubound.calibration.buffers import BufferSizes, available_bytes
+from cpubound.calibration.core_stage import CoreFindings, CoreInstruments, measure_cores
 from cpubound.calibration.engine_stage import WriteModel, calibrate_engine
-from cpubound.calibration.memory_stage import measure_memory, reference_cell
+from cpubound.calibration.memory_stage import MemoryFindings, measure_memory, reference_cell
 from cpubound.calibration.noise import assess_noise, noise_warnings
 from cpubound.calibration.plan import Plan, probe_bytes
 from cpubound.calibration.probes import plan_probes
+from cpubound.calibration.threads import placement
 from cpubound.engine.runner import Runner
 from cpubound.errors import CpuboundError
 from cpubound.machine.activity import read_activity
@@ -43,6 +45,7 @@ def calibrate(
     progress: Progress,
     keep_partial: Callable[[MachineProfile], None] = lambda _: None,
     temporary_folder: Path | None = None,
+    instruments: CoreInstruments | None = None,
 ) -> MachineProfile:
     """Measure the machine and, through ``runner``, llama.cpp on it.
 
@@ -52,6 +55,7 @@ def calibrate(
     runner : the engine, or None to leave its stage out.
     write_model : writes a probe file.
     keep_partial : given the profile so far when an interrupt ends the engine stage.
+    instruments : what measures cores and caches; None leaves that stage out.
 
     Raises
     ------
@@ -62,7 +66,8 @@ def calibrate(
     before = read_activity(Root(), cpus)
     memory = measure_memory(machine, plan, open_bench=open_bench, progress=progress)
     after = read_activity(Root(), cpus)
-    warnings = list(memory.warnings)
+    cores = _core_stage(machine, plan, memory, instruments, open_bench, progress)
+    warnings = [*memory.warnings, *cores.warnings]
 
     def build(engine: EngineCalibration | None, reference: Sequence[float]) -> MachineProfile:
         noise = assess_noise(
@@ -80,6 +85,11 @@ def calibrate(
             saturation=memory.saturation,
             placements=memory.placements,
             nodes=memory.nodes,
+            working_sets=cores.working_sets,
+            levels=cores.levels,
+            peak=cores.peak,
+            barriers=cores.barriers,
+            timer_resolution_s=cores.timer_resolution_s,
             noise=noise,
             engine=engine,
             warnings=(*warnings, *noise_warnings(noise, machine)),
@@ -127,6 +137,28 @@ def engine_thread_counts(counts: Sequence[int]) -> tuple[int, ...]:
     ratio = (counts[-1] / counts[0]) ** (1 / (MAX_ENGINE_COUNTS - 1))
     wanted = [counts[0] * ratio**step for step in range(MAX_ENGINE_COUNTS)]
     return tuple(sorted({min(counts, key=lambda c: abs(c / w - 1)) for w in wanted}))
+
+
+def _core_stage(
+    machine: Machine,
+    plan: Plan,
+    memory: MemoryFindings,
+    instruments: CoreInstruments | None,
+    open_bench: OpenBench,
+    progress: Progress,
+) -> CoreFindings:
+    if instruments is None:
+        return CoreFindings()
+    return measure_cores(
+        machine,
+        memory.thread_counts,
+        open_bench=open_bench,
+        instruments=instruments,
+        largest_bytes=BufferSizes(machine).of(placement(machine, 1)),
+        sizes_per_octave=plan.sizes_per_octave,
+        seconds=plan.core_seconds,
+        progress=progress,
+    )
 
 
 def _engine_stage(

@@ -80,7 +80,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     ``bandwidth_buffers`` equal buffers share the rounds of a cell; ``stable_seconds`` may be
     spent on further ones while the estimate still moves, ``many_core_seconds`` on the whole
-    memory stage of a machine too large to measure every thread count.
+    memory stage of a machine too large to measure every thread count, ``core_seconds`` on
+    caches, compute rates and barriers (``sizes_per_octave`` 0 leaves the caches out).
     ``batch_tokens`` are how many tokens at once the batch probes multiply; ``families``
     says whether experts and recurrences are measured.
     """
@@ -91,6 +92,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stable_seconds: float
     many_core_seconds: float
     whole_node_matrix: bool
+    core_seconds: float
+    sizes_per_octave: int
     engine_seconds: float
     engine_rounds: int
     probe_mib: int

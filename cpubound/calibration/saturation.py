@@ -22,6 +22,7 @@ TOLERANCE = 0.03
 # Two counts do not tell three parameters: then the sharpness is the one that two published
 # Zen 4 series gave (tests/test_saturation.py fits them again).
 USUAL_SHARPNESS = 3.0
+LAW_COUNTS = 3
 SHARPNESS_RANGE = (0.5, 16.0)
 _SHARPNESS_STEPS = 36
 # A law that misses its own points by more describes no knee (siblings, slow cores, nodes).
@@ -77,7 +78,7 @@ def fit_law(curves: Mapping[str, Rates]) -> Law:
     points = [(t, r) for curve in curves.values() for t, r in curve.items()]
     if not points or any(t <= 0 or not r > 0 for t, r in points):
         raise ValueError("a law needs positive rates at positive thread counts")
-    if len({t for t, _ in points}) < 3:
+    if len({t for t, _ in points}) < LAW_COUNTS:
         return _fit_at(curves, USUAL_SHARPNESS)[1]
     low, high = SHARPNESS_RANGE
     ratio = (high / low) ** (1 / (_SHARPNESS_STEPS - 1))
@@ -126,18 +127,20 @@ def saturation_point(
     """Return knee, interval and law of one curve: thread count -> rates by buffer."""
     knee = find_knee(rates)
     medians = {t: stats.median([r for part in parts for r in part]) for t, parts in rates.items()}
-    law = fit_law({kernel: medians})
-    limit = law.limit_bytes_per_s
+    law = fit_law({kernel: medians}) if len(medians) >= LAW_COUNTS else None
+    alone = law.thread_bytes_per_s[kernel] if law is not None else None
+    limit = law.limit_bytes_per_s if law is not None else math.inf
     return SaturationPoint(
         kernel=kernel,
         threads=knee.threads,
         low=knee.low,
         high=knee.high,
         placement=placement,
-        thread_bytes_per_s=law.thread_bytes_per_s[kernel],
+        # Where memory alone sets the rate, one thread's own does not show.
+        thread_bytes_per_s=alone if alone is not None and alone < 10 * limit else None,
         limit_bytes_per_s=limit if math.isfinite(limit) else None,
-        sharpness=law.sharpness,
-        law_error=law.residual,
+        sharpness=None if law is None else law.sharpness,
+        law_error=None if law is None else law.residual,
     )
 
 
@@ -225,7 +228,7 @@ class _Sums:
 
 def _knee_of(rates: Rates) -> int:
     """Return the knee at every thread count between the measured ones, by the law if it fits."""
-    if len(rates) >= 3:
+    if len(rates) >= LAW_COUNTS:
         law = fit_law({"": rates})
         if law.residual <= LAW_RESIDUAL:
             counts = range(min(rates), max(rates) + 1)

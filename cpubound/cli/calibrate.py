@@ -27,12 +27,14 @@ FILE_TYPES = ("Q4_K_M", "Q8_0")
 
 @click.command(name="calibrate")
 @click.option("--quick", is_flag=True, help="Under 20 seconds: fewer quant types and rounds.")
+@click.option("--thorough", is_flag=True, help="Some ten minutes: more buffers and rounds.")
 @click.option("--no-engine", is_flag=True, help="Measure the memory only, not llama.cpp.")
 @click.option("--types", metavar="T[,T…]", help="Quant types to measure.  [default: the plan's]")
 @click.option("--out", metavar="FILE", help="Save here.  [default: the profile of this machine]")
 @output_options
 def command(
     quick: bool,
+    thorough: bool,
     no_engine: bool,
     types: str | None,
     out: str | None,
@@ -56,6 +58,7 @@ def command(
     with progress_bar() as progress:
         profile = api.calibrate(
             quick=quick,
+            thorough=thorough,
             engine=not no_engine,
             types=tuple(types.split(",")) if types else None,
             progress=progress,

@@ -1,0 +1,27 @@
+"""The real instruments of the core stage."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cpubound.calibration.core_stage import CoreInstruments
+from cpubound.calibration.threads import placement
+from cpubound.kernels import runnable_kernels
+from cpubound.kernels.clock import measure_clock
+from cpubound.kernels.levels import sweep_working_sets
+from cpubound.machine.values import Machine
+
+
+def open_instruments(machine: Machine) -> CoreInstruments:
+    """Return what this build and this CPU can measure cores and caches with.
+
+    Raises
+    ------
+    KernelsUnavailable : the extension was not built for this Python.
+    """
+    peaks = tuple(name for name in runnable_kernels() if name.startswith("peak_"))
+    return CoreInstruments(
+        sweep=partial(sweep_working_sets, cpus=placement(machine, 1), rounds=1),
+        peak_kernels=peaks,
+        clock_step_s=measure_clock().step_s,
+    )
