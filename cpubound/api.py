@@ -21,6 +21,7 @@ from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice, fewest_threads
 from cpubound.breakdown import Breakdown
 from cpubound.engine.watch import LiveFacts
+from cpubound.engine.watch import LiveFacts
 from cpubound.errors import CpuboundError, MachineError, ProfileError, UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec, ModelTraffic
@@ -696,6 +697,76 @@ def breakdown(
         depth_tokens=depth,
         threads=threads,
         engine=f"{identity.name} {identity.version}",
+    )
+
+
+def watch_live(
+    model: str | ModelSpec,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    seconds: float = 15.0,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> LiveFacts:
+    """Run a model through llama.cpp here and look, while it decodes, at what it waits for.
+
+    A model without a file is synthesised in a temporary folder at the same shapes and types.
+
+    Parameters
+    ----------
+    threads : by default those that ``tune`` would choose.
+    seconds : how long to watch.
+
+    Raises
+    ------
+    UsageError : more threads than effective CPUs.
+    MachineError : the model does not fit into memory, no engine, no space.
+    """
+    from cpubound.engine import open_runner
+    from cpubound.engine.live import add_residency, watch_decode
+    from cpubound.engine.values import RunSettings
+    from cpubound.engine.watch import watch_process
+    from cpubound.prediction.rates import read_bandwidth
+
+    profile = profile or load_profile()
+    spec = _spec(model)
+    type_k, type_v = split_kv_type(kv_type)
+    traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+    refuse_too_big(profile, traffic)
+    if threads is None:
+        candidates = predict_at(profile, traffic, measured_threads(profile))
+        threads = fewest_threads(candidates).threads
+    _check_threads(profile.machine, (threads,))
+    machine = profile.machine
+    cpus = frozenset(machine.allowed_cpus)
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        path = _model_file(spec, folder / f"{spec.name}.gguf", progress)
+        facts = watch_decode(
+            runner,
+            RunSettings(
+                model_path=path,
+                threads=threads,
+                depth_tokens=depth,
+                kv_type_k=type_k,
+                kv_type_v=type_v,
+                flash_attn=flash_attn,
+            ),
+            seconds=seconds,
+            start_watch=lambda pid: watch_process(pid, cpus),
+            reference=stack.enter_context(_references(profile, (threads,))),
+            progress=progress,
+        )
+        facts = add_residency(facts, spec.shards or (path,), traffic.file_bytes)
+    clocks = [kind.max_khz for kind in machine.core_kinds if kind.max_khz]
+    return msgspec.structs.replace(
+        facts,
+        calibrated_bytes_per_s=read_bandwidth(profile, threads),
+        highest_clock_hz=min(clocks) * 1e3 if clocks else None,
     )
 
 
