@@ -23,7 +23,7 @@ from cpubound.profile import EngineCalibration
 RUN_SECONDS = 0.2
 MIN_TOKENS, MAX_TOKENS = 6, 48
 # Within one physical batch of llama.cpp.
-MAX_PROMPT_TOKENS, MAX_PROMPT_REPETITIONS = 512, 5
+MAX_PROMPT_TOKENS, MAX_PROMPT_REPETITIONS = 512, 4
 # First guesses of a run's length, before the probe was seen: slow kernels, slower attention.
 GUESSED_BYTES_PER_S = 8e9
 GUESSED_KV_BYTES_PER_S = 1e9
@@ -121,14 +121,15 @@ def _is_due(probe: Probe, round_number: int) -> bool:
 
 def _settings(cell: MeasuredCell, path: Path) -> RunSettings:
     prompt = cell.setting.prompt_tokens is not None
+    deepest = max(setting.depth_tokens for setting in cell.probe.cells)
     return RunSettings(
         model_path=str(path),
         threads=cell.threads,
         depth_tokens=cell.setting.depth_tokens,
         tokens=cell.tokens,
         prompt_tokens=cell.setting.prompt_tokens,
-        # One context for all prompts, and one for all runs at a depth.
-        n_ctx=cell.setting.depth_tokens + (MAX_TOKENS + 1 if not prompt else MAX_PROMPT_TOKENS),
+        # One context serves all depths of a probe: making one costs more than a run.
+        n_ctx=deepest + (MAX_PROMPT_TOKENS if prompt else MAX_TOKENS + 1),
         kv_type_k=cell.setting.kv_type_k,
         kv_type_v=cell.setting.kv_type_v,
         flash_attn=cell.setting.flash_attn,
