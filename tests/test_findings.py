@@ -10,10 +10,8 @@ from builders import build_machine
 
 from cpubound.advise.findings import (
     MACHINE_RULES,
-    MEASURED_RULES,
     Finding,
     find_machine_findings,
-    list_rule_summaries,
 )
 from cpubound.advise.values import SEVERITIES
 from cpubound.machine.values import CoreKind, Machine, MemoryModule, NumaNode
@@ -243,9 +241,3 @@ def test_memory_is_slow_below_60_percent_of_theory(read_gb_per_s: float, found: 
 def test_a_finding_survives_being_written_and_read() -> None:
     (finding,) = find_machine_findings(machine_of({"on_battery": True}))
     assert msgspec.json.decode(msgspec.json.encode(finding), type=Finding) == finding
-
-
-def test_the_list_holds_every_rule_in_a_line_each() -> None:
-    summaries = list_rule_summaries()
-    assert set(summaries) == set(MACHINE_RULES) | set(MEASURED_RULES)
-    assert all(0 < len(text) <= 80 and "\n" not in text for text in summaries.values())

@@ -9,8 +9,8 @@ import msgspec
 from cpubound.advise.case import Case, ModelSetting, require_rate
 from cpubound.advise.diagnosis import BatchCeiling, Diagnosis, PartOfStep, SecondsOfGap
 from cpubound.advise.findings import find_machine_findings
-from cpubound.advise.observation_rules import find_unexplained
 from cpubound.advise.registry import find_file_findings, find_run_findings, order
+from cpubound.advise.rules.observation import find_unexplained
 from cpubound.advise.values import ERROR, WARNING, Finding
 from cpubound.errors import ProfileError
 from cpubound.model.values import ModelTraffic

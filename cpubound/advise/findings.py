@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cpubound.advise import cpu_rules, memory_rules
+from cpubound.advise.rules import cpu, memory
 from cpubound.advise.values import SEVERITIES, Finding
 from cpubound.machine.values import Machine
 
@@ -21,50 +21,50 @@ MachineRule = Callable[[Machine], Finding | None]
 MACHINE_RULES: Mapping[str, tuple[str, MachineRule]] = {
     "quota-below-cpus": (
         "a CPU quota is lower than the CPUs that programs see",
-        cpu_rules.find_quota_below_cpus,
+        cpu.find_quota_below_cpus,
     ),
     "quota-throttled": (
         "the CPU quota has run out since the container started",
-        cpu_rules.find_quota_throttled,
+        cpu.find_quota_throttled,
     ),
     "topology-mismatch": (
         "affinity or cpuset leave fewer CPUs than the system shows",
-        cpu_rules.find_topology_mismatch,
+        cpu.find_topology_mismatch,
     ),
-    "hybrid-cores": ("performance and efficiency cores are mixed", cpu_rules.find_hybrid_cores),
-    "slow-governor": ("the frequency governor holds the clock down", cpu_rules.find_slow_governor),
-    "power-profile": ("the firmware's profile limits power", cpu_rules.find_power_profile),
-    "boost-off": ("frequency boost is disabled", cpu_rules.find_boost_off),
-    "on-battery": ("the machine runs from its battery", cpu_rules.find_on_battery),
+    "hybrid-cores": ("performance and efficiency cores are mixed", cpu.find_hybrid_cores),
+    "slow-governor": ("the frequency governor holds the clock down", cpu.find_slow_governor),
+    "power-profile": ("the firmware's profile limits power", cpu.find_power_profile),
+    "boost-off": ("frequency boost is disabled", cpu.find_boost_off),
+    "on-battery": ("the machine runs from its battery", cpu.find_on_battery),
     "thermal-throttled": (
         "heat has slowed the cores since the machine started",
-        cpu_rules.find_thermal_throttled,
+        cpu.find_thermal_throttled,
     ),
-    "huge-pages-off": ("transparent huge pages are off", memory_rules.find_huge_pages_off),
-    "no-avx2": ("an x86 CPU lacks AVX2, FMA or F16C", cpu_rules.find_no_avx2),
+    "huge-pages-off": ("transparent huge pages are off", memory.find_huge_pages_off),
+    "no-avx2": ("an x86 CPU lacks AVX2, FMA or F16C", cpu.find_no_avx2),
     "no-dot-product": (
         "a 64-bit Arm CPU lacks integer dot products",
-        cpu_rules.find_no_dot_product,
+        cpu.find_no_dot_product,
     ),
     "memory-limit": (
         "the memory limit is below the memory of the machine",
-        memory_rules.find_memory_limit,
+        memory.find_memory_limit,
     ),
-    "numa-nodes": ("memory is split over several nodes", memory_rules.find_numa_nodes),
-    "virtual-machine": ("the machine is virtual", cpu_rules.find_hypervisor),
-    "stolen-time": ("the hypervisor gives CPU time to other machines", cpu_rules.find_stolen_time),
-    "busy-machine": ("other programs keep the CPUs busy", cpu_rules.find_busy_machine),
-    "single-channel": ("memory sits in one channel only", memory_rules.find_single_channel),
+    "numa-nodes": ("memory is split over several nodes", memory.find_numa_nodes),
+    "virtual-machine": ("the machine is virtual", cpu.find_hypervisor),
+    "stolen-time": ("the hypervisor gives CPU time to other machines", cpu.find_stolen_time),
+    "busy-machine": ("other programs keep the CPUs busy", cpu.find_busy_machine),
+    "single-channel": ("memory sits in one channel only", memory.find_single_channel),
     "memory-below-rated": (
         "memory modules run below their rated speed",
-        memory_rules.find_memory_below_rated,
+        memory.find_memory_below_rated,
     ),
 }
 # Rules that need the measured read bandwidth (bytes/s) beside the facts.
 MEASURED_RULES: Mapping[str, tuple[str, Callable[[Machine, float], Finding | None]]] = {
     "slow-memory": (
         "measured bandwidth is under 60 % of what the memory modules could give",
-        memory_rules.find_slow_memory,
+        memory.find_slow_memory,
     ),
 }
 

@@ -44,7 +44,8 @@ class LoggedRun:
     features: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
-        threads = "" if self.threads is None else f", {self.threads} threads"
+        plural = "" if self.threads == 1 else "s"
+        threads = "" if self.threads is None else f", {self.threads} thread{plural}"
         depth = "" if not self.depth_tokens else f", depth {self.depth_tokens}"
         return f"{self.tokens_per_s:.4g} tok/s{threads}{depth}"
 
@@ -172,7 +173,8 @@ _THREADS = re.compile(r"\bn_threads\s*=\s*(\d+)")
 _N_CTX = re.compile(r"\bn_ctx(?:_slot|_seq)?\s*=\s*(\d+)")
 _FLASH = re.compile(r"\bflash_attn\s*=\s*(\w+)")
 _KV_TYPES = re.compile(r"\bK \((\w+)\):.*?V \((\w+)\):")
-_SYSTEM_INFO = re.compile(r"system_info:.*")
+# llama.cpp prints it behind "system_info: n_threads = 4 … |", llama-cpp-python alone.
+_SYSTEM_INFO = re.compile(r"\bCPU : [A-Z].*")
 _FEATURE = re.compile(r"([A-Z][A-Z0-9_]+) = (\d+)")
 _DRAFT = re.compile(r"draft acceptance(?: rate)?\s*=")
 _SCALE = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}

@@ -4,124 +4,115 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
-from cpubound.advise import (
-    attention_rules,
-    file_rules,
-    kernel_rules,
-    observation_rules,
-    profile_rules,
-    thread_rules,
-)
 from cpubound.advise.case import Case, ModelSetting
 from cpubound.advise.findings import MACHINE_RULES, MEASURED_RULES
+from cpubound.advise.live_rules import LIVE_RULES
 from cpubound.advise.refusals import REFUSALS
+from cpubound.advise.rules import attention, file, kernel, observation, profile, thread
 from cpubound.advise.values import SEVERITIES, Finding
-
-Subject = TypeVar("Subject")
 
 # Code of the finding: what the rule looks for, and the rule.
 FILE_RULES: Mapping[str, tuple[str, Callable[[ModelSetting], Finding | None]]] = {
     "beyond-training": (
         "a context longer than the model was trained for",
-        file_rules.find_beyond_training,
+        file.find_beyond_training,
     ),
-    "mislabelled": ("a file type that the tensors do not bear out", file_rules.find_mislabelled),
-    "unknown-type": ("tensors of a type that is not known", file_rules.find_unknown_type),
-    "moe": ("a mixture of experts: few weights are active", file_rules.find_moe),
-    "lookup-tables": ("large tables of which a row is read", file_rules.find_lookup_tables),
-    "tied-output": ("the token table is the output matrix too", file_rules.find_tied_output),
-    "sliding-window": ("layers that attend to a window only", file_rules.find_sliding_window),
-    "mla": ("a compressed KV cache", file_rules.find_mla),
-    "recurrent": ("layers with a state instead of a KV cache", file_rules.find_recurrent),
+    "mislabelled": ("a file type that the tensors do not bear out", file.find_mislabelled),
+    "unknown-type": ("tensors of a type that is not known", file.find_unknown_type),
+    "moe": ("a mixture of experts: few weights are active", file.find_moe),
+    "lookup-tables": ("large tables of which a row is read", file.find_lookup_tables),
+    "tied-output": ("the token table is the output matrix too", file.find_tied_output),
+    "sliding-window": ("layers that attend to a window only", file.find_sliding_window),
+    "mla": ("a compressed KV cache", file.find_mla),
+    "recurrent": ("layers with a state instead of a KV cache", file.find_recurrent),
 }
 # About a run, also one of several sequences.
 RUN_RULES: Mapping[str, tuple[str, Callable[[Case], Finding | None]]] = {
     "impossible": (
         "an observed rate needs more bandwidth than the machine can have",
-        observation_rules.find_impossible,
+        observation.find_impossible,
     ),
     "above-measured": (
         "an observed rate needs more bandwidth than calibration saw",
-        observation_rules.find_above_measured,
+        observation.find_above_measured,
     ),
     "not-resident": (
         "the model does not fit into memory",
-        observation_rules.find_not_resident,
+        observation.find_not_resident,
     ),
-    "in-cache": ("a model that fits into the cache", observation_rules.find_in_cache),
+    "in-cache": ("a model that fits into the cache", observation.find_in_cache),
     "throttled": (
         "repetitions that got slower while the run went on",
-        observation_rules.find_throttled,
+        observation.find_throttled,
     ),
     "stale-profile": (
         "the profile is of another machine than this one",
-        profile_rules.find_stale_profile,
+        profile.find_stale_profile,
     ),
     "busy-machine": (
         "the profile was taken while other work took the bandwidth",
-        profile_rules.find_busy_machine,
+        profile.find_busy_machine,
     ),
 }
 # About a run of one sequence, which has a prediction.
 PREDICTED_RULES: Mapping[str, tuple[str, Callable[[Case], Finding | None]]] = {
     "quota-oversubscribed": (
         "more threads than a CPU quota lets run",
-        thread_rules.find_quota_oversubscribed,
+        thread.find_quota_oversubscribed,
     ),
     "too-many-threads": (
         "more threads than are fastest, or than can run",
-        thread_rules.find_too_many_threads,
+        thread.find_too_many_threads,
     ),
     "hybrid-cores": (
         "decode threads reach beyond the performance cores",
-        thread_rules.find_hybrid_cores,
+        thread.find_hybrid_cores,
     ),
     "odd-thread-count": (
         "a large thread count that shares no factor with the heads",
-        thread_rules.find_odd_thread_count,
+        thread.find_odd_thread_count,
     ),
-    "at-ceiling": ("fewer threads saturate memory already", thread_rules.find_at_ceiling),
-    "smt": ("second hardware threads may help kernels", thread_rules.find_smt),
+    "at-ceiling": ("fewer threads saturate memory already", thread.find_at_ceiling),
+    "smt": ("second hardware threads may help kernels", thread.find_smt),
     "slow-build": (
         "llama.cpp was built without instructions that the CPU has",
-        kernel_rules.find_slow_build,
+        kernel.find_slow_build,
     ),
     "no-simd-kernel": (
         "a type that is computed in scalar code",
-        kernel_rules.find_no_simd_kernel,
+        kernel.find_no_simd_kernel,
     ),
     "kernel-bound": (
         "a type's kernel, not memory, sets the speed",
-        kernel_rules.find_kernel_bound,
+        kernel.find_kernel_bound,
     ),
-    "repack": ("repacking where memory is the limit", kernel_rules.find_repack),
-    "wait-policy": ("an OpenMP build that waits much", kernel_rules.find_wait_policy),
-    "page-size": ("large pages change the bandwidth here", kernel_rules.find_page_size),
+    "repack": ("repacking where memory is the limit", kernel.find_repack),
+    "wait-policy": ("an OpenMP build that waits much", kernel.find_wait_policy),
+    "page-size": ("large pages change the bandwidth here", kernel.find_page_size),
     "kv-quant-on-cpu": (
         "a quantised KV cache that decodes slower",
-        attention_rules.find_kv_quant_on_cpu,
+        attention.find_kv_quant_on_cpu,
     ),
     "slow-flash-attention": (
         "flash-attention that decodes slower",
-        attention_rules.find_slow_flash_attention,
+        attention.find_slow_flash_attention,
     ),
     "numa-placement": (
         "a slow run on several memory nodes",
-        observation_rules.find_numa_placement,
+        observation.find_numa_placement,
     ),
     "above-interval": (
         "a rate above the interval of the prediction",
-        observation_rules.find_above_interval,
+        observation.find_above_interval,
     ),
     "graph-bound": (
         "recurrent layers whose operators cost more than their bytes",
-        observation_rules.find_graph_bound,
+        observation.find_graph_bound,
     ),
     "slow-memory": (
         "measured bandwidth is under 60 % of what the memory modules could give",
-        profile_rules.find_slow_memory,
+        profile.find_slow_memory,
     ),
 }
 # What is left when the rules above have looked.
@@ -136,7 +127,7 @@ class RuleSummary:
     """One rule: its code, what it looks at, and when it finds something."""
 
     code: str
-    about: str  # "machine", "profile", "model file", "run"
+    about: str  # "machine", "profile", "file", "model", "run", "live run"
     found_when: str
 
 
@@ -145,6 +136,7 @@ def list_rules() -> tuple[RuleSummary, ...]:
     machine = {code: summary for code, (summary, _) in MACHINE_RULES.items()}
     measured = {code: summary for code, (summary, _) in MEASURED_RULES.items()}
     model = {code: summary for code, (summary, _) in FILE_RULES.items()}
+    live = {code: summary for code, (summary, _) in LIVE_RULES.items()}
     runs = {code: summary for code, (summary, _) in {**RUN_RULES, **PREDICTED_RULES}.items()}
     groups = (
         ("machine", machine),
@@ -153,6 +145,7 @@ def list_rules() -> tuple[RuleSummary, ...]:
         ("model", model),
         ("run", {code: text for code, text in runs.items() if code not in measured}),
         ("run", REST_RULES),
+        ("live run", live),
     )
     return tuple(
         RuleSummary(code=code, about=about, found_when=summary)

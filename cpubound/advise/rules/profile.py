@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cpubound.advise import memory_rules
 from cpubound.advise.case import Case
-from cpubound.advise.memory_rules import SLOW_MEMORY_SHARE
+from cpubound.advise.rules.memory import SLOW_MEMORY_SHARE
+from cpubound.advise.rules.memory import find_slow_memory as find_slow
 from cpubound.advise.values import INFO, WARNING, Finding
 from cpubound.machine.values import Machine
 from cpubound.units import format_binary_bytes
@@ -102,7 +102,7 @@ def find_slow_memory(case: Case) -> Finding | None:
     theoretical = case.machine.theoretical_bytes_per_s
     if not rates or theoretical is None:
         return None
-    finding = memory_rules.find_slow_memory(case.machine, max(rates))
+    finding = find_slow(case.machine, max(rates))
     if finding is None:
         return None
     factor = SLOW_MEMORY_SHARE * theoretical / max(rates)

@@ -6,7 +6,7 @@ import math
 
 from cpubound import stats
 from cpubound.advise.case import Case
-from cpubound.advise.memory_rules import SLOW_MEMORY_SHARE
+from cpubound.advise.rules.memory import SLOW_MEMORY_SHARE
 from cpubound.advise.values import ERROR, INFO, WARNING, Finding
 from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile

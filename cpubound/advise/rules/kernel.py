@@ -102,9 +102,12 @@ def find_kernel_bound(case: Case) -> Finding | None:
             evidence["crossover_threads"] = crossover
         until = "" if crossover is None else f" below {crossover} threads"
         other = f"; {name} is {'larger and ' if is_larger else ''}faster{until}"
-    most = case.machine.effective_cpus
-    threads = case.engine.threads_setting(min(needed, most))
-    remedy = f"use {threads}" if case.threads < min(needed, most) else "use all cores"
+    threads = min(needed, case.machine.effective_cpus)
+    remedies = []
+    if case.threads < threads:
+        remedies.append(f"use {case.engine.threads_setting(threads)}")
+    if faster is not None:
+        remedies.append(f"take {faster[0]}")
     return Finding(
         code="kernel-bound",
         severity=INFO,
@@ -115,7 +118,7 @@ def find_kernel_bound(case: Case) -> Finding | None:
             f"memory{other}"
         ),
         cost_tokens_per_s=cost,
-        remedy=remedy if faster is None else f"{remedy}; or take {faster[0]}",
+        remedy=" or ".join(remedies) or "nothing to set: only faster or more cores would help",
     )
 
 
