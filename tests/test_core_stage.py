@@ -30,7 +30,7 @@ def level_at(size: int) -> tuple[int, float, float]:
     return next(level for level in LEVELS if size <= level[0])
 
 
-def sweep(kernel: str, sizes: Sequence[int]) -> list[Measurement]:
+def sweep(kernel: str, sizes: Sequence[int], rounds: int, isa: str | None) -> list[Measurement]:
     found = []
     for size in sizes:
         _, rate, latency = level_at(size)
@@ -70,6 +70,7 @@ def measure(lab: FakeLab, seconds: float = 100.0, sizes_per_octave: int = 1) -> 
         instruments=CoreInstruments(sweep=sweep, peak_kernels=("peak_fp32",), clock_step_s=2e-8),
         largest_bytes=256 * MIB,
         sizes_per_octave=sizes_per_octave,
+        read_isa="avx2",
         seconds=seconds,
         progress=lambda stage, done: None,
         clock=lab.clock,

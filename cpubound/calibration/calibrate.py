@@ -156,6 +156,7 @@ def _core_stage(
         instruments=instruments,
         largest_bytes=BufferSizes(machine).of(placement(machine, 1)),
         sizes_per_octave=plan.sizes_per_octave,
+        read_isa=memory.read_isa,
         seconds=plan.core_seconds,
         progress=progress,
     )

@@ -25,8 +25,12 @@ SAMPLES = 6
 SAME_CACHE_FACTOR = 2.9
 MEMORY_LEVEL = 0
 
-# Measures a kernel of one thread at each working set (``cpubound.kernels.levels``).
-Sweep = Callable[[str, Sequence[int]], Sequence[Measurement]]
+# Noise must not look like a level: reads are quick enough to be visited twice.
+READ_ROUNDS = 2
+
+# Measures a kernel of one thread at each working set, so many times, with the instruction set
+# given or the fastest (``cpubound.kernels.levels``).
+Sweep = Callable[[str, Sequence[int], int, str | None], Sequence[Measurement]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +62,7 @@ def measure_cores(
     instruments: CoreInstruments,
     largest_bytes: int,
     sizes_per_octave: int,
+    read_isa: str | None,
     seconds: float,
     progress: Progress,
     clock: Callable[[], float] = time.monotonic,
@@ -69,6 +74,7 @@ def measure_cores(
     counts : thread counts.
     largest_bytes : the largest working set, which only memory can hold.
     sizes_per_octave : working sets to each doubling; 0 leaves the levels out.
+    read_isa : the instruction set that reads memory fastest; None looks for it at each size.
     seconds : no further thread count is begun after this.
     """
     deadline = clock() + seconds
@@ -79,9 +85,9 @@ def measure_cores(
     if sizes_per_octave:
         sizes = working_set_sizes(SMALLEST_SET_BYTES, largest_bytes, sizes_per_octave)
         progress("memory levels", 0.0)
-        reads = instruments.sweep(REFERENCE_KERNEL, sizes)
+        reads = instruments.sweep(REFERENCE_KERNEL, sizes, READ_ROUNDS, read_isa)
         progress("memory levels", 0.5)
-        points = _working_set_points(reads, instruments.sweep(LATENCY_KERNEL, sizes))
+        points = _working_set_points(reads, instruments.sweep(LATENCY_KERNEL, sizes, 1, None))
     kernels = (BARRIER_KERNEL, *instruments.peak_kernels)
     jobs = [(kernel, count) for count in counts for kernel in kernels]
     for number, (kernel, count) in enumerate(jobs):

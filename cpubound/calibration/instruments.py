@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 
 from cpubound.calibration.core_stage import CoreInstruments
 from cpubound.calibration.threads import placement
 from cpubound.kernels import runnable_kernels
 from cpubound.kernels.clock import measure_clock
 from cpubound.kernels.levels import sweep_working_sets
+from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
 
 
@@ -20,8 +21,15 @@ def open_instruments(machine: Machine) -> CoreInstruments:
     KernelsUnavailable : the extension was not built for this Python.
     """
     peaks = tuple(name for name in runnable_kernels() if name.startswith("peak_"))
+    cpus = placement(machine, 1)
+
+    def sweep(
+        kernel: str, sizes: Sequence[int], rounds: int, isa: str | None
+    ) -> tuple[Measurement, ...]:
+        return sweep_working_sets(kernel, sizes, cpus=cpus, rounds=rounds, isa=isa)
+
     return CoreInstruments(
-        sweep=partial(sweep_working_sets, cpus=placement(machine, 1), rounds=1),
+        sweep=sweep,
         peak_kernels=peaks,
         clock_step_s=measure_clock().step_s,
     )

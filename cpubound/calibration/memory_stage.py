@@ -62,6 +62,12 @@ class MemoryFindings:
         rows = (m for m in self.bandwidth if m.kernel == REFERENCE_KERNEL)
         return tuple(sorted({m.threads for m in rows if m.page_kind == PAGE_KINDS[0]}))
 
+    @property
+    def read_isa(self) -> str:
+        """The instruction set that one thread read memory fastest with."""
+        rows = [m for m in self.bandwidth if m.kernel == REFERENCE_KERNEL]
+        return min(rows, key=lambda m: (m.threads, -m.median_bytes_per_s)).isa
+
 
 def measure_memory(
     machine: Machine,

@@ -19,8 +19,6 @@ _STEAL_SHARE = 0.005
 _OTHER_CPUS = 0.1
 _FREQUENCY_CHANGE = 0.03
 _DRIFT = 0.03
-# Fewer are the timer's and the kernel's own.
-_PREEMPTIONS_PER_S = 20.0
 _BUFFER_SPREAD = 0.05
 
 
@@ -61,7 +59,7 @@ def assess_noise(
         preemptions=_increase(before.preemptions, after.preemptions),
         page_faults=page_faults,
     )
-    return msgspec.structs.replace(noise, causes=find_causes(noise, activity_s))
+    return msgspec.structs.replace(noise, causes=find_causes(noise))
 
 
 def estimate_move(buffer_medians: Sequence[Sequence[float]]) -> float | None:
@@ -78,7 +76,7 @@ def estimate_move(buffer_medians: Sequence[Sequence[float]]) -> float | None:
     return max(moves) if moves else None
 
 
-def find_causes(noise: Noise, activity_s: float) -> tuple[str, ...]:
+def find_causes(noise: Noise) -> tuple[str, ...]:
     """Say in words what the counters blame; empty where they blame nothing."""
     found = []
     if (noise.steal_fraction or 0) > _STEAL_SHARE:
@@ -94,8 +92,6 @@ def find_causes(noise: Noise, activity_s: float) -> tuple[str, ...]:
         found.append(f"heat slowed the cores {noise.throttle_events} times")
     if abs(noise.frequency_change or 0) > _FREQUENCY_CHANGE:
         found.append(f"the clock changed by {format_percent(noise.frequency_change or 0)}")
-    if activity_s > 0 and (noise.preemptions or 0) / activity_s > _PREEMPTIONS_PER_S:
-        found.append(f"threads lost their CPU {noise.preemptions} times")
     if abs(noise.drift) > _DRIFT and not noise.frequency_change:
         found.append(f"the speed drifted by {format_percent(noise.drift)}")
     if (noise.buffer_spread or 0) > _BUFFER_SPREAD:
