@@ -28,6 +28,8 @@ ALLOWED = {
     "validation": GROUND | {"machine", "model", "kernels", "profile", "engine", "prediction"},
     "prompt_validation": GROUND | {"model", "profile", "engine", "prediction", "validation"},
     "breakdown": GROUND | {"model", "engine", "prediction"},
+    "bench_files": GROUND
+    | {"model", "profile", "engine", "calibration", "prediction", "validation"},
     "advise": GROUND
     | {"machine", "model", "theory", "profile", "engine", "prediction", "validation"},
     "report": GROUND
@@ -36,6 +38,7 @@ ALLOWED = {
         "model",
         "theory",
         "kernels",
+        "measured",
         "profile",
         "engine",
         "prediction",
@@ -58,6 +61,7 @@ ALLOWED = {
         "validation",
         "prompt_validation",
         "breakdown",
+        "bench_files",
         "advise",
     },
     "cli": None,  # everything

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cpubound.machine.values import Machine
+from cpubound.machine.values import Machine, format_cpu_list
+from cpubound.measured import MemoryLevel
 from cpubound.prediction.rates import weight_rate
 from cpubound.prediction.values import Prediction
-from cpubound.profile import EngineCalibration, MachineProfile
+from cpubound.profile import EngineCalibration, MachineProfile, SaturationPoint
 from cpubound.report.tables import Table, indent, render_table
 from cpubound.units import GB, format_binary_bytes, format_rate, format_significant
 
@@ -22,7 +23,8 @@ def profile_text(
 
     ``expected`` holds a label and its predictions at Q4_K_M and Q8_0 for each model.
     """
-    lines = [machine_line(profile), *_bandwidth_lines(profile), _noise_line(profile)]
+    lines = [machine_line(profile), *_bandwidth_lines(profile), *core_lines(profile)]
+    lines += _noise_lines(profile)
     if profile.engine is not None:
         lines.append(_engine_line(profile.engine))
     if expected:
@@ -83,26 +85,92 @@ def _bandwidth_lines(profile: MachineProfile) -> list[str]:
     if point is not None and point.threads in rows:
         here = rows[point.threads].median_bytes_per_s
         share = here / best.median_bytes_per_s * 100
-        lines[0] += f"     saturates at {point.threads} ({format_rate(here)}, {share:.0f} %)"
-    huge = profile.measurements("read", "anon_2m").get(best.threads)
-    if huge is not None:
-        gain = huge.median_bytes_per_s / best.median_bytes_per_s - 1
-        lines.append(
-            _labelled("huge pages", f"{format_rate(huge.median_bytes_per_s)} ({gain * 100:+.0f} %)")
-        )
+        lines[0] += f"     saturates at {_knee(point)} ({format_rate(here)}, {share:.0f} %)"
+    for label, kind in (("mapped files", "file"), ("huge pages", "anon_2m")):
+        other = profile.measurements("read", kind).get(best.threads)
+        if other is not None:
+            gain = other.median_bytes_per_s / best.median_bytes_per_s - 1
+            rate = format_rate(other.median_bytes_per_s)
+            lines.append(_labelled(label, f"{rate} ({gain * 100:+.0f} %)"))
+    return [*lines, *_placement_lines(profile), *_node_lines(profile)]
+
+
+def _knee(point: SaturationPoint) -> str:
+    if point.low is None or point.high is None or point.low == point.high:
+        return str(point.threads)
+    return f"{point.threads} [{point.low} … {point.high}]"
+
+
+def _placement_lines(profile: MachineProfile) -> list[str]:
+    """Show for each placement its largest team, beside the main curve at as many threads."""
+    main = profile.measurements("read", "anon_4k")
+    lines = []
+    for name in dict.fromkeys(row.placement for row in profile.placements):
+        rows = [row for row in profile.placements if row.placement == name]
+        row = max(rows, key=lambda r: (r.threads in main, r.median_bytes_per_s))
+        text = f"{format_rate(row.median_bytes_per_s)} {_at_threads(row.threads)}"
+        listed = format_cpu_list(row.cpus or ())
+        if 0 < len(listed) < 40:  # a longer list says nothing at a glance
+            text += f" on CPUs {listed}"
+        if row.threads in main:
+            text += f" (else {format_rate(main[row.threads].median_bytes_per_s)})"
+        lines.append(_labelled(name, text))
     return lines
+
+
+def _node_lines(profile: MachineProfile) -> list[str]:
+    """Show what each node reads from each, a line per reading node."""
+    lines = []
+    for reader in dict.fromkeys(row.cpu_node for row in profile.nodes):
+        rates = [
+            f"{row.memory_node}: {format_rate(row.median_bytes_per_s)}"
+            for row in profile.nodes
+            if row.cpu_node == reader
+        ]
+        lines.append(_labelled(f"node {reader} reads", " · ".join(rates)))
+    return lines
+
+
+def core_lines(profile: MachineProfile) -> list[str]:
+    """Return what cores and caches do by themselves, as far as it was measured."""
+    lines = []
+    if profile.levels:
+        lines.append(_labelled("one thread", " · ".join(map(_level, profile.levels))))
+    if profile.peak:
+        threads = max(row.threads for row in profile.peak)
+        rows = [row for row in profile.peak if row.threads == threads]
+        rates = " · ".join(
+            f"{row.dtype.upper()} {format_significant(row.flops_per_s / 1e9)}" for row in rows
+        )
+        lines.append(_labelled("compute", f"{rates} GFLOP/s {_at_threads(threads)}"))
+    if profile.barriers:
+        slowest = max(profile.barriers, key=lambda row: row.threads)
+        nanoseconds = format_significant(slowest.seconds * 1e9, 2)
+        lines.append(_labelled("barrier", f"{nanoseconds} ns {_at_threads(slowest.threads)}"))
+    return lines
+
+
+def _level(level: MemoryLevel) -> str:
+    parts = ["memory" if level.level == 0 else f"L{level.level}"]
+    if level.bytes_per_s is not None:
+        parts.append(format_rate(level.bytes_per_s))
+    if level.latency_s is not None:
+        parts.append(f"{format_significant(level.latency_s * 1e9, 2)} ns")
+    return " ".join(parts)
 
 
 def _at_threads(count: int) -> str:
     return f"at {count} thread" if count == 1 else f"at {count} threads"
 
 
-def _noise_line(profile: MachineProfile) -> str:
+def _noise_lines(profile: MachineProfile) -> list[str]:
     noise = profile.noise
     text = f"{noise.verdict}: ±{noise.spread * 100:.0f} % over {noise.seconds:.0f} s"
-    if noise.verdict != "quiet":
+    if noise.verdict == "quiet":
+        return [_labelled("noise", text)]
+    if not noise.causes:
         text += "; other programs or neighbours use this memory: expect speeds to move as much"
-    return _labelled("noise", text)
+    return [_labelled("noise", text), *(_labelled("", cause) for cause in noise.causes)]
 
 
 def _engine_line(engine: EngineCalibration) -> str:
