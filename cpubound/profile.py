@@ -92,6 +92,17 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     page_faults: int | None = None  # within timed samples
     causes: tuple[str, ...] = ()
 
+    @property
+    def note(self) -> str | None:
+        """What whoever uses the profile must know, or None where the machine was quiet."""
+        if self.verdict == "quiet" and self.stable is not False:
+            return None
+        state = "unsteady" if self.verdict == "quiet" else self.verdict
+        blame = f": {'; '.join(self.causes)}" if self.causes else ""
+        return (
+            f"the machine was {state} while it was measured (±{self.spread * 100:.0f} %{blame})"
+        )
+
 
 class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
     """How fast the engine goes through weights of one type in matrix products.

@@ -13,7 +13,7 @@ from cpubound.measured import (
     PlacedMeasurement,
 )
 from cpubound.profile import MachineProfile, Noise, SaturationPoint
-from cpubound.report.profile import profile_text
+from cpubound.report.profile import noise_line, profile_text
 
 GB = 10**9
 
@@ -106,3 +106,14 @@ def test_noise_names_its_causes_and_warnings_follow() -> None:
     assert "  noise          noisy: ±14 % over 9 s" in lines
     assert "                 other programs kept 1.5 CPUs busy" in lines
     assert lines[-1] == "Warning: the read bandwidth did not become stable."
+
+
+def test_what_is_made_from_a_noisy_profile_ends_with_a_note_that_says_why() -> None:
+    assert noise_line(build()) == ""
+    noisy = Noise(spread=0.14, verdict="noisy", causes=("heat slowed the cores 3 times",))
+    assert noise_line(build(noise=noisy)) == (
+        "\nNote: the machine was noisy while it was measured "
+        "(±14 %: heat slowed the cores 3 times)."
+    )
+    unsteady = Noise(spread=0.02, verdict="quiet", stable=False)
+    assert "unsteady" in noise_line(build(noise=unsteady))

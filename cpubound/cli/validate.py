@@ -68,6 +68,7 @@ def command(
     from cpubound.model.resolve import file_types_for, resolve_models
     from cpubound.profile import load_profile
     from cpubound.report import validation as report
+    from cpubound.report.profile import noise_line
     from cpubound.report.prompts import (
         prompt_validation_document,
         prompt_validation_summary,
@@ -106,7 +107,7 @@ def command(
             style=style,
             json_path=json_path,
             force=force,
-            after=prompt_validation_summary(prompts),
+            after=prompt_validation_summary(prompts) + noise_line(profile),
         )
         return
     with progress_bar() as progress:

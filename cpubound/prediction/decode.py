@@ -285,11 +285,8 @@ def _assemble(
 def profile_assumptions(profile: MachineProfile, threads: int) -> tuple[str, ...]:
     """Return what a profile itself makes a prediction assume at a thread count."""
     found = []
-    if profile.noise.verdict != "quiet":
-        found.append(
-            f"the machine was {profile.noise.verdict} while it was measured "
-            f"(±{profile.noise.spread * 100:.0f} %)"
-        )
+    if profile.noise.note is not None:
+        found.append(profile.noise.note)
     if threads > profile.machine.effective_cpus:
         found.append(
             f"{threads} threads are more than the {profile.machine.effective_cpus} effective CPUs: "

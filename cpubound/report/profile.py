@@ -163,6 +163,11 @@ def _at_threads(count: int) -> str:
     return f"at {count} thread" if count == 1 else f"at {count} threads"
 
 
+def noise_line(profile: MachineProfile) -> str:
+    """Return the line that a report of a noisy machine's profile ends with, or nothing."""
+    return "" if profile.noise.note is None else f"\nNote: {profile.noise.note}."
+
+
 def _noise_lines(profile: MachineProfile) -> list[str]:
     noise = profile.noise
     text = f"{noise.verdict}: ±{noise.spread * 100:.0f} % over {noise.seconds:.0f} s"
