@@ -76,6 +76,8 @@ def test_the_gain_over_each_setting_is_what_the_runs_gave() -> None:
     assert gains["llama-cpp-python"] == pytest.approx(1.0)
     assert found.rows[0].names == ("tune",)
     assert all(len(row.runs_s) == MIN_ROUNDS for row in found.rows)
+    text = advice_text(msgspec.structs.replace(advise_of(session), verification=found))
+    assert "Confirmed: nothing that ran was faster" in text
 
 
 def test_a_choice_that_is_not_the_fastest_is_shown_to_be_so() -> None:
@@ -86,7 +88,9 @@ def test_a_choice_that_is_not_the_fastest_is_shown_to_be_so() -> None:
     assert "llama-cpp-python" in found.rows[0].names
     assert found.rows[0].gain == pytest.approx(-0.5)
     text = advice_text(msgspec.structs.replace(advice, verification=found))
-    assert "the choice is −50 % [−50 %, −50 %]" in text
+    assert "choice −50 % [−50 %, −50 %]   (llama-cpp-python)" in text
+    assert "Not confirmed: 2 threads, flash-attn off was 2.00 times as fast" in text
+    assert max(map(len, text.split("\n\n")[1].splitlines())) <= 100
 
 
 def test_every_run_is_at_the_depth_asked_for_and_counts_are_within_the_machine() -> None:

@@ -49,7 +49,7 @@ def advice_text(advice: Advice) -> str:
     if advice.target is not None:
         lines += _labelled("target", _target(advice.target, advice.depth_tokens))
     if advice.verification is not None:
-        lines += ["", *_verification(advice.verification)]
+        lines += ["", *_verification(advice, advice.verification)]
     lines.append("")
     for name, command in r.commands.items():
         first, *rest = command.split("\n")
@@ -136,11 +136,15 @@ def _file_type(row: FileTypeRate) -> str:
     )
 
 
-def _verification(v: Verification) -> Iterable[str]:
+def _verification(advice: Advice, v: Verification) -> Iterable[str]:
     yield f"Verified through {v.engine}: {v.rounds} rounds, interleaved"
     for row in v.rows:
-        yield f"  {_setting(row):<34}{format_significant(row.tokens_per_s):>6} tok/s   {_gain(row)}"
+        programs = [name for name in row.names if name in advice.defaults]
+        whose = f"   ({', '.join(programs)})" if programs else ""
+        rate = f"{format_significant(row.tokens_per_s):>6} tok/s"
+        yield f"  {_setting(row):<28}{rate}   {_gain(row)}{whose}"
     yield from (f"  not run: {name}, which would stall" for name in v.left_out)
+    yield _confirmation(v)
 
 
 def _setting(row: Verified) -> str:
@@ -151,13 +155,23 @@ def _setting(row: Verified) -> str:
 
 def _gain(row: Verified) -> str:
     if "tune" in row.names:
-        others = [name for name in row.names if name != "tune"]
-        return "chosen" + (f"; also {', '.join(others)}" if others else "")
-    gain = (
-        f"the choice is {format_percent(row.gain, 0)} "
+        return "chosen"
+    return (
+        f"choice {format_percent(row.gain, 0)} "
         f"[{format_percent(row.gain_low, 0)}, {format_percent(row.gain_high, 0)}]"
     )
-    return f"{gain}   {', '.join(row.names)}"
+
+
+def _confirmation(v: Verification) -> str:
+    """Say whether anything ran faster than the choice by more than its rounds vary."""
+    faster = [row for row in v.rows if row.gain_high < 0]
+    if not faster:
+        return "Confirmed: nothing that ran was faster than the choice beyond the spread of rounds."
+    best = min(faster, key=lambda row: row.gain)
+    return (
+        f"Not confirmed: {_setting(best)} was {1 / (1 + best.gain):.2f} times as fast; use it, "
+        "or calibrate again."
+    )
 
 
 def _context(depth_tokens: int) -> str:
