@@ -11,6 +11,7 @@ EXPERIMENTS = {
     "traffic": "bytes by rule beside bytes in llama.cpp's graph",
     "file_types": "tensor types by rule beside llama.cpp's quantiser",
     "accuracy": "the held-out error of predictions",
+    "tuning": "what tune chooses beside the best of a full grid",
     "speed": "times and memory of whole commands",
 }
 STANDARD_SET = ("crosscheck", "accuracy", "speed")
