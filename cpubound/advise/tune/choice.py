@@ -13,7 +13,7 @@ from cpubound.advise.tune.placement import CpusFor, Placement, place
 from cpubound.advise.tune.values import Advice, Choice, Recommendation
 from cpubound.machine.values import Machine, format_cpu_mask
 from cpubound.model.values import ModelTraffic
-from cpubound.prediction.values import Prediction
+from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.validation import Setting
 
 # Fewer threads are preferred when they cost less than this: power, heat, room for others.
@@ -39,6 +39,7 @@ def tune(
     kv_options: Sequence[tuple[str, str]] = (F16,),
     traffic: ModelTraffic | None = None,
     bandwidth_at: Callable[[int], float | None] = lambda _: None,
+    prompts_at: Callable[[int], PromptPrediction | None] = lambda _: None,
     huge_page_gain: float | None = None,
     engine_features: Iterable[str] = (),
     first_reasons: Sequence[str] = (),
@@ -55,6 +56,7 @@ def tune(
         more than 3 %, or it does not fit into memory.
     traffic : one decode step, for counts that divide its heads and rows.
     bandwidth_at : read bandwidth at a thread count, for the reasons.
+    prompts_at : a prompt's prediction at a thread count, None where none was measured.
     huge_page_gain, engine_features : as ``place`` takes them.
     first_reasons : what stands before the reasons found here.
     """
@@ -68,11 +70,13 @@ def tune(
         {key: fewest_threads(mine) for key, mine in groups.items()}, kv_options[0]
     )
     chosen = prefer_even(groups[kv, flash], traffic)
+    prompt = _choose_prompt([prompts_at(t) for t in counts])
     placement = place(
         machine,
         chosen.threads,
         cpus_for,
         resident_bytes=chosen.resident_bytes,
+        batch_threads=prompt.threads if prompt else None,
         engine_features=engine_features,
         huge_page_gain=huge_page_gain,
         memory_bound=chosen.bound == "memory",
@@ -82,6 +86,7 @@ def tune(
         _thread_reason(machine, chosen, groups[kv, flash]),
         *_bandwidth_reason(machine, chosen, bandwidth_at),
         *_attention_reasons(chosen, groups),
+        *_prompt_reason(prompt),
         *_context_reason(depth_tokens, trained_tokens),
         *placement.reasons,
     ]
@@ -152,6 +157,14 @@ def divides_work(traffic: ModelTraffic, threads: int) -> bool:
 def _near_best(predictions: Sequence[Prediction]) -> list[Prediction]:
     best = max(p.tokens_per_s for p in predictions)
     return [p for p in predictions if p.tokens_per_s >= best * (1 - TOLERANCE)]
+
+
+def _choose_prompt(predictions: Sequence[PromptPrediction | None]) -> PromptPrediction | None:
+    """Return the fewest threads within 3 % of the fastest prompt, None if none was predicted."""
+    known = [p for p in predictions if p is not None]
+    best = min((p.seconds for p in known), default=0.0)
+    near = [p for p in known if p.seconds <= best / (1 - TOLERANCE)]
+    return min(near, key=lambda p: p.threads, default=None)
 
 
 def _choose_attention(
@@ -286,6 +299,16 @@ def _attention_reasons(
             f"({'+' if change > 0 else '−'}{abs(change) * 100:.1f} %)"
         )
     return reasons
+
+
+def _prompt_reason(prompt: PromptPrediction | None) -> list[str]:
+    if prompt is None:
+        return []
+    threads = "1 thread" if prompt.threads == 1 else f"{prompt.threads} threads"
+    return [
+        f"a prompt of {prompt.prompt_tokens} tokens runs at {prompt.tokens_per_s:.3g} tok/s "
+        f"with {threads}"
+    ]
 
 
 def _context_reason(depth_tokens: int, trained_tokens: int | None) -> list[str]:

@@ -39,6 +39,7 @@ def place(
     cpus_for: CpusFor,
     *,
     resident_bytes: int,
+    batch_threads: int | None = None,
     engine_features: Iterable[str] = (),
     huge_page_gain: float | None = None,
     memory_bound: bool = False,
@@ -49,12 +50,13 @@ def place(
     ----------
     cpus_for : the CPUs for a thread count, None where threads are more than CPUs.
     resident_bytes : weights and cache together.
+    batch_threads : threads for prompts; by default one per core.
     engine_features : of the llama.cpp that was measured ("OPENMP", …).
     huge_page_gain : read bandwidth on 2 MiB pages over that on 4 KiB pages, if measured.
     memory_bound : whether memory sets the decode rate.
     """
     cpus = cpus_for(threads)
-    batch_threads = physical_threads(machine)
+    batch_threads = batch_threads or physical_threads(machine)
     batch_cpus = cpus_for(batch_threads)
     reasons = []
     numa, numa_reason = _numa(machine, cpus, resident_bytes)

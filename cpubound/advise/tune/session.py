@@ -15,13 +15,17 @@ from cpubound.errors import UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.ftype import COMMON_FILE_TYPES
 from cpubound.model.retype import retype
-from cpubound.model.traffic import compute_traffic
+from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.prediction.decode import predict_decode
+from cpubound.prediction.prompt import predict_prompt
 from cpubound.prediction.rates import read_bandwidth
-from cpubound.prediction.values import Prediction
+from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.profile import MachineProfile
 from cpubound.validation import Setting
+
+# As llama-bench's pp512: one full micro-batch.
+PROMPT_TOKENS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,21 @@ class Session:
         if key not in self._traffic:
             self._traffic[key] = _traffic(self.spec, key)
         return self._traffic[key]
+
+    def predict_prompt(self, setting: Setting) -> PromptPrediction | None:
+        """Predict the usual prompt at a setting, None where the profile has no rates for it."""
+        if self.profile.engine is None or not self.profile.engine.batch_rates:
+            return None
+        after = self.traffic(replace(setting, depth_tokens=setting.depth_tokens + PROMPT_TOKENS))
+        steps = prompt_steps(
+            self.spec,
+            PROMPT_TOKENS,
+            depth_tokens=setting.depth_tokens,
+            kv_type_k=setting.kv_type_k,
+            kv_type_v=setting.kv_type_v,
+            flash_attn=setting.flash_attn,
+        )
+        return predict_prompt(self.profile, steps, after, setting.threads)
 
     def smallest_traffic(self, depth: int, kv_options: Sequence[tuple[str, str]]) -> ModelTraffic:
         """Return the traffic of the KV type that takes the least memory."""
@@ -100,6 +119,7 @@ def advise(
         trained_tokens=session.trained_tokens,
         kv_options=kv_options,
         traffic=session.traffic(usual),
+        prompts_at=lambda threads: session.predict_prompt(replace(usual, threads=threads)),
         bandwidth_at=lambda threads: read_bandwidth(profile, threads),
         huge_page_gain=_huge_page_gain(profile),
         engine_features=profile.engine.features if profile.engine else (),
