@@ -37,8 +37,8 @@ static inline uint64_t cb_checksum_of_rows(const float *y, size_t begin, size_t 
 
 /* Table row; the traffic is the format's bytes per weight and a multiplication and an
  * addition. */
-#define CB_GEMV_ROW(format, isa, suffix, bytes_per_weight) \
-    {"gemv_" #format, "", isa, #format, 3, 0, 1, {bytes_per_weight, 0, 0, 2}, \
+#define CB_GEMV_ROW(format, variant, isa, suffix, bytes_per_weight) \
+    {"gemv_" #format, variant, isa, #format, 3, 0, 1, {bytes_per_weight, 0, 0, 2}, \
      gemv_##format##_##suffix, cb_fill_##format, &cb_format_##format}
 
 #endif

@@ -111,17 +111,15 @@ static __m256i pairs_avx2(__m256i products) {
     return _mm256_madd_epi16(products, _mm256_set1_epi16(1));
 }
 
+static __m256i dot_s8_avx2(__m256i w, __m256i a) {
+    return pairs_avx2(_mm256_maddubs_epi16(_mm256_sign_epi8(w, w), _mm256_sign_epi8(a, w)));
+}
+
 #define CB_NAME(kernel) kernel##_avx2
 #define CB_DOT_U8(acc, u, s) _mm256_add_epi32(acc, pairs_avx2(_mm256_maddubs_epi16(u, s)))
-#define CB_DOT_S8(w, a) \
-    pairs_avx2(_mm256_maddubs_epi16(_mm256_sign_epi8(w, w), _mm256_sign_epi8(a, w)))
+#define CB_DOT_S8(offsets, w, a) dot_s8_avx2(w, a)
 #define CB_MADD(acc, a, b) _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
 #include "cb_gemv_quant_x86.h"
-
-CB_GEMV(q8_0, avx2)
-CB_GEMV(q4_0, avx2)
-CB_GEMV(q4_k, avx2)
-CB_GEMV(q6_k, avx2)
 
 CB_TARGET_END
 
@@ -135,15 +133,12 @@ CB_TARGET_BEGIN(CB_FEATURES_AVX512VNNI)
 
 #define CB_NAME(kernel) kernel##_avx512vnni
 #define CB_DOT_U8(acc, u, s) _mm256_dpbusd_epi32(acc, u, s)
-#define CB_DOT_S8(w, a) \
-    _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_sign_epi8(w, w), _mm256_sign_epi8(a, w))
+/* Σ w·a = Σ (w + 128)·a - 128 Σ a */
+#define CB_DOT_S8(offsets, w, a) \
+    _mm256_dpbusd_epi32(_mm256_slli_epi32(offsets, 4), \
+                        _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80)), a)
 #define CB_MADD(acc, a, b) _mm256_dpwssd_epi32(acc, a, b)
 #include "cb_gemv_quant_x86.h"
-
-CB_GEMV(q8_0, avx512vnni)
-CB_GEMV(q4_0, avx512vnni)
-CB_GEMV(q4_k, avx512vnni)
-CB_GEMV(q6_k, avx512vnni)
 
 CB_TARGET_END
 
@@ -178,18 +173,22 @@ CB_TARGET_END
 
 #endif
 
-#define CB_ROWS(isa, suffix) \
-    CB_GEMV_ROW(q8_0, isa, suffix, 34.0 / 32), CB_GEMV_ROW(q4_0, isa, suffix, 18.0 / 32), \
-        CB_GEMV_ROW(q4_k, isa, suffix, 144.0 / 256), CB_GEMV_ROW(q6_k, isa, suffix, 210.0 / 256)
+#define CB_ROWS(isa, variant, suffix) \
+    CB_GEMV_ROW(q8_0, variant, isa, suffix, 34.0 / 32), \
+        CB_GEMV_ROW(q4_0, variant, isa, suffix, 18.0 / 32), \
+        CB_GEMV_ROW(q4_k, variant, isa, suffix, 144.0 / 256), \
+        CB_GEMV_ROW(q6_k, variant, isa, suffix, 210.0 / 256)
 
 const cb_kernel cb_gemv_quant_kernels[] = {
-    CB_ROWS(CB_ISA_PORTABLE, portable),
+    CB_ROWS(CB_ISA_PORTABLE, "", portable),
 #if defined(CB_X86)
-    CB_ROWS(CB_ISA_AVX2, avx2),
-    CB_ROWS(CB_ISA_AVX512VNNI, avx512vnni),
+    CB_ROWS(CB_ISA_AVX2, "", avx2),
+    CB_ROWS(CB_ISA_AVX2, "streams", streams_avx2),
+    CB_ROWS(CB_ISA_AVX512VNNI, "", avx512vnni),
+    CB_ROWS(CB_ISA_AVX512VNNI, "streams", streams_avx512vnni),
 #elif defined(CB_ARM64)
-    CB_ROWS(CB_ISA_NEON, neon),
-    CB_ROWS(CB_ISA_DOTPROD, dotprod),
+    CB_ROWS(CB_ISA_NEON, "", neon),
+    CB_ROWS(CB_ISA_DOTPROD, "", dotprod),
 #endif
 };
 

@@ -109,7 +109,7 @@ def test_the_checksum_tells_how_many_passes_ran(row: TableRow) -> None:
 
 @pytest.mark.parametrize("row", GEMV_F32, ids=label)
 @pytest.mark.parametrize("columns", [1, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 255, 1000, 4096 + 3])
-@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("rows", [1, 2, 5, 8])
 def test_gemv_f32_agrees_with_float64(row: TableRow, columns: int, rows: int) -> None:
     rng = np.random.default_rng(columns)
     w = unaligned(rng.standard_normal((rows + 1, columns), np.float32))

@@ -22,7 +22,7 @@ Q8_K = np.dtype([("d", "<f4"), ("qs", "i1", 256), ("sums", "<i2", 16), ("group_s
 
 
 def label(row: TableRow) -> str:
-    return f"{row.spec.name}-{row.spec.isa}"
+    return "-".join(filter(None, (row.spec.name, row.spec.isa, row.spec.variant)))
 
 
 def ggml_type(dtype: str):
@@ -78,7 +78,7 @@ def stored_values(dtype: str, stored: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["random", "zero", "full", "lowest", "tiny"])
 @pytest.mark.parametrize("columns", [256, 512, 1280, 4096])
 def test_products_agree_with_dequantised_weights(row: TableRow, kind: str, columns: int) -> None:
-    w = weights(row.spec.dtype, 5, columns, kind)
+    w = weights(row.spec.dtype, 9, columns, kind)
     y, stored = multiply(row, w, activations(columns))
     exact_w = gguf.quants.dequantize(w, ggml_type(row.spec.dtype)).astype(np.float64)
     exact_x = stored_values(row.spec.dtype, stored)
@@ -92,7 +92,7 @@ def test_products_agree_with_dequantised_weights(row: TableRow, kind: str, colum
 @pytest.mark.parametrize("row", [r for r in ROWS if r.activation_elements == 32], ids=label)
 @pytest.mark.parametrize("columns", [32, 64, 96, 160])
 def test_any_number_of_small_blocks_makes_a_row(row: TableRow, columns: int) -> None:
-    w = weights(row.spec.dtype, 3, columns, "random")
+    w = weights(row.spec.dtype, 7, columns, "random")
     y, stored = multiply(row, w, activations(columns))
     exact = gguf.quants.dequantize(w, ggml_type(row.spec.dtype)).astype(np.float64)
     x = stored_values(row.spec.dtype, stored)
