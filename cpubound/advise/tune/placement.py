@@ -58,13 +58,11 @@ def place(
     cpus = cpus_for(threads)
     batch_threads = batch_threads or physical_threads(machine)
     batch_cpus = cpus_for(batch_threads)
-    reasons = []
     numa, numa_reason = _numa(machine, cpus, resident_bytes)
     # With --numa distribute ggml sets the affinity itself, after and over any mask.
     pin_reason = None if numa == "distribute" else _pin_reason(machine, cpus)
     load_mode, load_reason = _load_mode(machine, resident_bytes, huge_page_gain, memory_bound)
     environment, wait_reason = _environment(machine, threads, engine_features)
-    reasons = [r for r in (pin_reason, numa_reason, load_reason, wait_reason) if r]
     return Placement(
         batch_threads=batch_threads,
         cpus=cpus,
@@ -74,7 +72,7 @@ def place(
         repack=numa != "distribute",
         load_mode=load_mode,
         environment=environment,
-        reasons=tuple(reasons),
+        reasons=tuple(r for r in (pin_reason, numa_reason, load_reason, wait_reason) if r),
     )
 
 
@@ -104,10 +102,7 @@ def _pin_reason(machine: Machine, cpus: tuple[int, ...] | None) -> str | None:
         return f"{where}: performance cores only; -t alone does not keep threads off the slow ones"
     if any(chosen.intersection(core) and others.intersection(core) for core in machine.core_cpus):
         return f"{where}: one thread on each core, its second hardware thread stays free"
-    groups = [node.cpus for node in machine.numa_nodes] or [()]
-    if len(groups) < 2:
-        groups = _cache_groups(machine)
-    if len(groups) > 1:
+    if len(machine.numa_nodes) > 1 or len(_cache_groups(machine)) > 1:
         return f"{where}: the ones that were measured; other cores have another cache or node"
     return None
 
