@@ -78,6 +78,7 @@ def test_tune_takes_four_threads_though_the_profile_was_made_with_eight(
     r = document["recommendation"]
     assert (r["threads"], r["batch_threads"]) == (4, 4)
     assert "-t 4 -tb 4" in r["commands"]["llama-server"]
+    assert "quota-below-cpus" in {finding["code"] for finding in document["findings"]}
     # Four was not measured: its rate lies between those of three and five.
     rates = {row["threads"]: row["tokens_per_s"] for row in document["table"]}
     assert rates[3] < rates[4]

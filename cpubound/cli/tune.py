@@ -71,6 +71,7 @@ def command(
     From the saved profile, in under a second; --verify runs it.
     """
     from cpubound import api
+    from cpubound.advise.findings import find_machine_findings
     from cpubound.cli.output import print_result
     from cpubound.cli.progress import progress_bar
     from cpubound.errors import UsageError
@@ -85,6 +86,7 @@ def command(
         raise UsageError("--verify runs here, --sysroot is another place: leave one out")
     profile = load_profile(profile_path)
     spec = resolve_model(model)
+    machine = machine_now(profile, sysroot, is_given=profile_path is not None)
     with progress_bar() as progress:
         advice = api.tune(
             spec,
@@ -94,11 +96,11 @@ def command(
             verify_seconds=(seconds or DEFAULT_SECONDS) if verify else None,
             seed=seed,
             profile=profile,
-            machine=machine_now(profile, sysroot, is_given=profile_path is not None),
+            machine=machine,
             progress=progress,
         )
     print_result(
-        report.advice_document(advice),
+        report.advice_document(advice, find_machine_findings(machine or profile.machine)),
         report.advice_table(advice),
         style=style,
         json_path=json_path,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -17,6 +17,7 @@ from cpubound.advise.tune.values import (
     Verification,
     Verified,
 )
+from cpubound.advise.values import Finding
 from cpubound.report.predictions import format_depth
 from cpubound.report.tables import Table
 from cpubound.units import format_decimal_bytes, format_percent, format_significant
@@ -29,10 +30,14 @@ _CONTEXT_LIMITS = {
 }
 
 
-def advice_document(advice: Advice) -> dict[str, Any]:
-    """Return ``cpubound.advice/1``."""
+def advice_document(advice: Advice, findings: Sequence[Finding] = ()) -> dict[str, Any]:
+    """Return ``cpubound.advice/1``; ``findings`` are those of the machine."""
     document: dict[str, Any] = msgspec.to_builtins(advice)
-    return {"schema": "cpubound.advice/1", **document, "findings": []}
+    return {
+        "schema": "cpubound.advice/1",
+        **document,
+        "findings": [msgspec.to_builtins(finding) for finding in findings],
+    }
 
 
 def advice_text(advice: Advice) -> str:
