@@ -13,7 +13,7 @@ CpuSet = frozenset[int]
 # Linux kernels are built for at most 8,192 CPUs; a larger number is a damaged file.
 MAX_CPUS = 16_384
 _MAX_FILE_BYTES = 8 * 2**20
-_RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
+_RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7})(?::([0-9]{1,7})(?:/([0-9]{1,7}))?)?)?")
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})")
 _SIZE = re.compile(r"([0-9]{1,15})\s*([KMGTkmgt]?)(?:i?[Bb])?")
 _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -21,7 +21,7 @@ _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @lru_cache(maxsize=4096)
 def parse_cpu_list(text: str) -> CpuSet | None:
-    """Read a CPU list as the kernel writes it (``0-3,8``).
+    """Read a CPU list as the kernel writes it (``0-3,8``) or takes it (``0-14:2``, ``0-31:2/8``).
 
     An empty list is an empty set. Returns None for anything else: garbage, a range that
     runs backwards, a number that no kernel supports. Nothing large is ever built.
@@ -36,9 +36,13 @@ def parse_cpu_list(text: str) -> CpuSet | None:
             return None
         first = int(match[1])
         last = int(match[2]) if match[2] is not None else first
-        if last < first or last >= MAX_CPUS:
+        # "A-B:S" is every S-th; "A-B:U/G" the first U of every G.
+        used, group = (
+            (1, int(match[3] or 1)) if match[4] is None else (int(match[3]), int(match[4]))
+        )
+        if last < first or last >= MAX_CPUS or not 1 <= used <= group:
             return None
-        cpus.update(range(first, last + 1))
+        cpus.update(cpu for cpu in range(first, last + 1) if (cpu - first) % group < used)
     return frozenset(cpus)
 
 

@@ -34,7 +34,7 @@ def _infer_architecture(root: Root, cpuinfo: CpuInfo) -> str | None:
         return "x86_64" if "lm" in flags else "i686"
     if cpuinfo.first("CPU implementer", "CPU architecture"):
         return _infer_arm(cpuinfo)
-    if isa := cpuinfo.first("isa"):
+    if isa := cpuinfo.first("isa", "hart isa"):
         return "riscv32" if isa.startswith("rv32") else "riscv64"
     if (cpuinfo.first("vendor_id") or "").startswith("IBM/S390"):
         return "s390x"
@@ -99,8 +99,9 @@ def _features(cpuinfo: CpuInfo, cpu: int | None) -> frozenset[str]:
     for key in ("flags", "Features", "features"):
         text = cpuinfo.first(key) if cpu is None else cpuinfo.get(cpu, key)
         found |= _KERNEL_FLAGS & set((text or "").split())
-    isa = (cpuinfo.first("isa") if cpu is None else cpuinfo.get(cpu, "isa")) or ""
-    found |= _riscv_extensions(isa)
+    for key in ("isa", "hart isa"):  # what all harts have, and what this one has
+        isa = cpuinfo.first(key) if cpu is None else cpuinfo.get(cpu, key)
+        found |= _riscv_extensions(isa or "")
     if "altivec" in (cpuinfo.first("cpu") or ""):
         found.add("altivec")
     return frozenset(found)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from cpubound.machine.arm import is_little_core, read_arm_part
 from cpubound.machine.cpuinfo import CpuInfo
-from cpubound.machine.files import CpuSet, Root
+from cpubound.machine.files import CpuSet, Root, parse_cpu_list
 from cpubound.machine.topology import CPU_FOLDER
 from cpubound.machine.values import Cache, CoreKind
 
@@ -60,6 +60,20 @@ def _read_max_khz(root: Root, online: CpuSet) -> dict[int, int]:
         khz = root.read_integer(f"{CPU_FOLDER}/cpu{cpu}/cpufreq/cpuinfo_max_freq")
         if khz is not None and khz > 0:
             speeds[cpu] = khz
+    return speeds or _read_policy_khz(root, online)
+
+
+def _read_policy_khz(root: Root, online: CpuSet) -> dict[int, int]:
+    """Read the same from the policies that ``cpuN/cpufreq`` are links to."""
+    speeds: dict[int, int] = {}
+    for number in root.list_numbers(f"{CPU_FOLDER}/cpufreq", "policy"):
+        folder = f"{CPU_FOLDER}/cpufreq/policy{number}"
+        khz = root.read_integer(f"{folder}/cpuinfo_max_freq")
+        # related_cpus is the one list that the kernel separates by blanks.
+        words = (root.read_text(f"{folder}/related_cpus") or str(number)).split()
+        cpus = parse_cpu_list(",".join(words)) or frozenset()
+        if khz is not None and khz > 0:
+            speeds.update(dict.fromkeys(cpus & online, khz))
     return speeds
 
 

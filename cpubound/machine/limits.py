@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from cpubound.machine.files import CpuSet, Root, parse_cpu_list, parse_integer
+from cpubound.machine.files import (
+    CpuSet,
+    Root,
+    parse_cpu_list,
+    parse_cpu_mask,
+    parse_integer,
+)
 
 # A cgroup v1 without a limit says 2^63 rounded down to a page.
 _NO_MEMORY_LIMIT = 2**60
@@ -187,7 +193,9 @@ def _read_affinity(root: Root) -> CpuSet | None:
         except OSError:
             pass
     status = root.read_fields("/proc/self/status")
-    return parse_cpu_list(status["Cpus_allowed_list"]) if "Cpus_allowed_list" in status else None
+    if "Cpus_allowed_list" in status:
+        return parse_cpu_list(status["Cpus_allowed_list"])
+    return parse_cpu_mask(status.get("Cpus_allowed", ""))  # before Linux 2.6.24
 
 
 def _read_cpuset(root: Root, cgroups: _Cgroups) -> CpuSet | None:
@@ -216,8 +224,18 @@ def _read_quota(root: Root, folder: str) -> float | None:
 def _read_memory_limit(root: Root, folder: str) -> int | None:
     # Above memory.high pages are taken back as fast as they are read: it is a limit too.
     names = ("memory.max", "memory.high", "memory.limit_in_bytes")
-    limit = _smallest(root.read_integer(f"{folder}/{name}") for name in names)
+    own = [root.read_integer(f"{folder}/{name}") for name in names]
+    limit = _smallest([*own, _read_hierarchical_limit(root, folder)])
     return limit if limit is not None and 0 < limit < _NO_MEMORY_LIMIT else None
+
+
+def _read_hierarchical_limit(root: Root, folder: str) -> int | None:
+    """Read the limit of the groups above (version 1), which a container may not see itself."""
+    for line in (root.read_text(f"{folder}/memory.stat") or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "hierarchical_memory_limit":
+            return parse_integer(value)
+    return None
 
 
 def _read_periods(root: Root, cgroups: _Cgroups) -> tuple[int | None, int | None]:

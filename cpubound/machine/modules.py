@@ -11,6 +11,7 @@ from cpubound.machine.firmware import parse_memory_modules
 from cpubound.machine.values import MemoryModule
 
 SMBIOS_TABLE = "/sys/firmware/dmi/tables/DMI"
+SMBIOS_ENTRIES = "/sys/firmware/dmi/entries"
 UDEV_RECORD = "/run/udev/data/+dmi:id"
 EDAC_FOLDER = "/sys/devices/system/edac/mc"
 _MAX_SLOTS = 1024
@@ -23,8 +24,15 @@ def read_memory_modules(root: Root) -> tuple[MemoryModule, ...]:
     systemd keeps for everyone, and the kernel's error counters, which know the channels
     but not the speed.
     """
-    table = root.read_bytes(SMBIOS_TABLE)
+    table = root.read_bytes(SMBIOS_TABLE) or _join_entries(root)
     return (parse_memory_modules(table) if table else ()) or _read_udev(root) or _read_edac(root)
+
+
+def _join_entries(root: Root) -> bytes:
+    """Put the memory devices together from the files of the dmi-sysfs driver."""
+    names = [name for name in root.list_folder(SMBIOS_ENTRIES) if name.startswith("17-")]
+    raw = (root.read_bytes(f"{SMBIOS_ENTRIES}/{name}/raw") for name in names[:_MAX_SLOTS])
+    return b"".join(content for content in raw if content)
 
 
 def _read_udev(root: Root) -> tuple[MemoryModule, ...]:
@@ -72,18 +80,41 @@ def _read_edac(root: Root) -> tuple[MemoryModule, ...]:
                 module = _edac_module(root, f"{folder}/{name}{slot}", controller)
                 if module is not None:
                     modules.append(module)
+    return tuple(modules) or _read_chip_select_rows(root)
+
+
+def _read_chip_select_rows(root: Root) -> tuple[MemoryModule, ...]:
+    """Read the rows that kernels before 3.6 count instead of modules; channels are unknown."""
+    modules = []
+    for controller in root.list_numbers(EDAC_FOLDER, "mc"):
+        for row in root.list_numbers(f"{EDAC_FOLDER}/mc{controller}", "csrow")[:_MAX_SLOTS]:
+            folder = f"{EDAC_FOLDER}/mc{controller}/csrow{row}"
+            mebibytes = root.read_integer(f"{folder}/size_mb")
+            if mebibytes and mebibytes > 0:
+                modules.append(
+                    MemoryModule(
+                        locator=root.read_text(f"{folder}/ch0_dimm_label") or None,
+                        type=_edac_type(root.read_text(f"{folder}/mem_type")),
+                        size_bytes=mebibytes * 2**20,
+                        transfers_per_s=None,
+                    )
+                )
     return tuple(modules)
+
+
+def _edac_type(text: str | None) -> str | None:
+    kind = re.search(r"LPDDR[0-9]|DDR[0-9]", text or "")
+    return kind[0] if kind else None
 
 
 def _edac_module(root: Root, folder: str, controller: int) -> MemoryModule | None:
     mebibytes = root.read_integer(f"{folder}/size")
     if not mebibytes or mebibytes < 0:
         return None
-    kind = re.search(r"LPDDR[0-9]|DDR[0-9]", root.read_text(f"{folder}/dimm_mem_type") or "")
     channel = re.search(r"channel ([0-9]+)", root.read_text(f"{folder}/dimm_location") or "")
     return MemoryModule(
         locator=root.read_text(f"{folder}/dimm_label") or None,
-        type=kind[0] if kind else None,
+        type=_edac_type(root.read_text(f"{folder}/dimm_mem_type")),
         size_bytes=mebibytes * 2**20,
         transfers_per_s=None,
         channel=f"MC{controller} {channel[1]}" if channel else None,

@@ -39,6 +39,11 @@ def read_power(root: Root, online: CpuSet) -> Power:
 def _read_common(root: Root, online: CpuSet, name: str) -> str | None:
     """Read a setting that each CPU has; several values are joined by commas."""
     values = {root.read_text(f"{CPU_FOLDER}/cpu{cpu}/{name}") for cpu in online}
+    if not any(values):
+        # Each cpuN/cpufreq is a link to a policy, which a copy of the files may have lost.
+        policies = root.list_numbers(f"{CPU_FOLDER}/cpufreq", "policy")
+        folders = [f"{CPU_FOLDER}/cpufreq/policy{number}" for number in policies]
+        values = {root.read_text(name.replace("cpufreq", folder, 1)) for folder in folders}
     return ",".join(sorted(value for value in values if value)) or None
 
 
@@ -50,8 +55,11 @@ def _read_boost(root: Root, online: CpuSet) -> bool | None:
     if boost is not None:
         return boost != 0
     # Some drivers have a switch for each CPU instead of one for all.
-    switches = (_read_common(root, online, "cpufreq/boost") or "").split(",")
-    return {"0": False, "1": True, "0,1": True}.get(",".join(switches))
+    for name in ("cpufreq/boost", "cpufreq/cpb"):
+        switches = _read_common(root, online, name)
+        if switches is not None:
+            return {"0": False, "1": True, "0,1": True}.get(switches)
+    return None
 
 
 def _read_on_battery(root: Root) -> bool | None:
