@@ -118,6 +118,27 @@ def test_the_reason_says_what_more_threads_would_gain() -> None:
     assert "4 threads would gain 2 %" in advise({2: 39.2, 4: 40}).recommendation.reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("both", "threads", "reason"),
+    [
+        (18.0, 2, "second hardware threads out: 4 threads on 2 cores give −10 % over 2"),
+        (30.0, 4, "second hardware threads in: 4 threads on 2 cores give +50 % over 2"),
+    ],
+)
+def test_second_hardware_threads_are_said_to_take_part_or_not(
+    both: float, threads: int, reason: str
+) -> None:
+    smt: dict[str, Any] = {"threads_per_core": 2, "core_cpus": ((0, 2), (1, 3))}
+    r = advise({1: 10, 2: 20, 4: both}, **smt).recommendation
+    assert r.threads == threads
+    assert reason in r.reasons
+
+
+def test_cores_without_second_threads_are_not_spoken_of() -> None:
+    reasons = advise({1: 10, 2: 20, 4: 40}).recommendation.reasons
+    assert not any("second hardware" in reason for reason in reasons)
+
+
 def test_a_quantised_cache_that_is_slower_is_not_chosen_but_shown() -> None:
     advice = advise({1: 12, 2: 24}, kv_bytes=10**9, depth_tokens=8192, kv_options=(F16, Q8))
     assert advice.recommendation.kv_type_k == "f16"

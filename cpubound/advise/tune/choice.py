@@ -9,7 +9,7 @@ import msgspec
 
 from cpubound.advise.tune.commands import commands, context_for
 from cpubound.advise.tune.defaults import program_defaults
-from cpubound.advise.tune.placement import CpusFor, Placement, place
+from cpubound.advise.tune.placement import CpusFor, Placement, physical_threads, place
 from cpubound.advise.tune.values import Advice, Choice, Recommendation
 from cpubound.machine.values import Machine, format_cpu_mask
 from cpubound.model.values import ModelTraffic
@@ -84,6 +84,7 @@ def tune(
     reasons = [
         *first_reasons,
         _thread_reason(machine, chosen, groups[kv, flash]),
+        *_smt_reason(machine, chosen, groups[kv, flash]),
         *_bandwidth_reason(machine, chosen, bandwidth_at),
         *_attention_reasons(chosen, groups),
         *_prompt_reason(prompt),
@@ -259,6 +260,21 @@ def _thread_reason(machine: Machine, chosen: Prediction, mine: Sequence[Predicti
         f"{fastest.threads} threads would gain {-loss:.0f} %: fewer leave power and room for "
         "other programs, and a CPU that is not at 100 % is normal here"
     )
+
+
+def _smt_reason(machine: Machine, chosen: Prediction, mine: Sequence[Prediction]) -> list[str]:
+    """Say whether the second hardware threads of the cores take part, and what they change."""
+    cores = physical_threads(machine)
+    alone = max((p for p in mine if p.threads <= cores), key=lambda p: p.tokens_per_s, default=None)
+    both = max((p for p in mine if p.threads > cores), key=lambda p: p.tokens_per_s, default=None)
+    if (machine.threads_per_core or 1) < 2 or alone is None or both is None:
+        return []
+    change = both.tokens_per_s / alone.tokens_per_s - 1
+    state = "in" if chosen.threads > cores else "out"
+    return [
+        f"second hardware threads {state}: {both.threads} threads on {cores} cores give "
+        f"{'+' if change >= 0 else '−'}{abs(change) * 100:.0f} % over {alone.threads}"
+    ]
 
 
 def _bandwidth_reason(
