@@ -244,6 +244,7 @@ class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
     timer_resolution_s: Seconds | None = None
     engine: EngineCalibration | None = None
     warnings: tuple[str, ...] = ()
+    fitted_to: str | None = None  # the rows of another machine that stand in for measurements
     created: str
     cpubound_version: str
 

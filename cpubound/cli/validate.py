@@ -19,7 +19,7 @@ DEFAULT_FILE_TYPES = "Q4_0,Q4_K_M,Q8_0"
 
 
 @click.command(name="validate")
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("models", nargs=-1, metavar="MODEL...")
 @click.option(
     "--quant",
     metavar="T[,T…]",
@@ -38,6 +38,12 @@ DEFAULT_FILE_TYPES = "Q4_0,Q4_K_M,Q8_0"
     help="How long to observe; each cell is run at least three times.",
 )
 @click.option("--seed", type=int, help="Order of the runs.  [default: another each time]")
+@click.option(
+    "--from",
+    "bench_path",
+    metavar="FILE",
+    help="Run nothing: compare with what llama-bench printed (json, jsonl, csv or md).",
+)
 @profile_option
 @output_options
 def command(
@@ -51,6 +57,7 @@ def command(
     flash_attn: str,
     seconds: float,
     seed: int | None,
+    bench_path: str | None,
     profile_path: str | None,
     style: str,
     json_path: str | None,
@@ -59,7 +66,9 @@ def command(
     """Run MODELs through llama.cpp and show predicted beside observed.
 
     A catalogue name is synthesised: same shapes and types, random weights. With --prompt
-    prompts are processed instead of tokens decoded.
+    prompts are processed instead of tokens decoded. With --from nothing is run: the rows of
+    a llama-bench file are what was observed, and MODELs are needed only where its names and
+    sizes do not tell which models they are of.
     """
     from cpubound import api
     from cpubound.cli.output import print_result
@@ -75,6 +84,11 @@ def command(
         prompt_validation_table,
     )
 
+    if bench_path is not None:
+        _compare_file(bench_path, models, quant, profile_path, style, json_path, force)
+        return
+    if not models:
+        raise UsageError("no model given: name one, or give --from FILE")
     if prompt and batch != (1,):
         raise UsageError("a prompt is one sequence: give --prompt or --batch")
     profile = load_profile(profile_path)
@@ -123,6 +137,34 @@ def command(
             profile=profile,
             progress=progress,
         )
+    print_result(
+        report.validation_document(profile, validation),
+        report.validation_table(validation),
+        style=style,
+        json_path=json_path,
+        force=force,
+        after=report.validation_summary(validation) + noise_line(profile),
+    )
+
+
+def _compare_file(
+    bench_path: str,
+    models: tuple[str, ...],
+    quant: str | None,
+    profile_path: str | None,
+    style: str,
+    json_path: str | None,
+    force: bool,
+) -> None:
+    from cpubound.bench_files import validate_from
+    from cpubound.cli.output import print_result
+    from cpubound.model.resolve import resolve_models
+    from cpubound.profile import load_profile
+    from cpubound.report import validation as report
+
+    profile = load_profile(profile_path)
+    specs = [spec for model in models for spec in resolve_models(model, quant)]
+    validation = validate_from(bench_path, profile, models=specs)
     print_result(
         report.validation_document(profile, validation),
         report.validation_table(validation),

@@ -15,7 +15,7 @@ from cpubound.model.values import ModelSpec
 # elements and bytes of tensors are printed with three digits at least, and some tensors
 # changed types over the years.
 PARAMETERS_TOLERANCE = 0.04
-ELEMENTS_TOLERANCE = 0.003
+ELEMENTS_TOLERANCE = 0.005
 BYTES_TOLERANCE = 0.02
 
 # llama_ftype's descriptions where they are not the name (llama_model_ftype_name,

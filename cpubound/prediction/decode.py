@@ -287,9 +287,14 @@ def profile_assumptions(profile: MachineProfile, threads: int) -> tuple[str, ...
     found = []
     if profile.noise.note is not None:
         found.append(profile.noise.note)
-    if threads > profile.machine.effective_cpus:
+    if profile.fitted_to is not None:
+        found.append(f"nothing was measured on that machine: rates fitted to {profile.fitted_to}")
+    most = profile.machine.effective_cpus
+    if threads > most and profile.fitted_to is not None:
+        found.append(f"no row used more than {most} threads")
+    elif threads > most:
         found.append(
-            f"{threads} threads are more than the {profile.machine.effective_cpus} effective CPUs: "
+            f"{threads} threads are more than the {most} effective CPUs: "
             "expect less than predicted"
         )
     return tuple(found)

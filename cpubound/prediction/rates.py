@@ -200,7 +200,9 @@ def _measured_rate(
         assumption = f"rate at {threads} threads interpolated from {_counts(points)} threads"
     return Rate(
         bytes_per_s=interpolate(points, threads),
-        relative_error=stats.median([row.relative_error for row in rows]),
+        relative_error=stats.median(
+            [row.relative_error for row in rows if row.threads == _nearest(points, threads)]
+        ),
         assumption=assumption,
     )
 
@@ -255,6 +257,10 @@ def _rate_of(rows: Sequence[AttentionRate | EngineRate | StateRate], threads: in
         bytes_per_s=interpolate(points, threads),
         relative_error=max(row.relative_error for row in rows),
     )
+
+
+def _nearest(points: Mapping[int, float], threads: int) -> int:
+    return min(points, key=lambda count: abs(count - threads))
 
 
 def _counts(points: Mapping[int, float]) -> str:

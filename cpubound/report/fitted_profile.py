@@ -1,0 +1,46 @@
+"""The screen that ends a fit to other people's rates."""
+
+from __future__ import annotations
+
+from cpubound.profile import EngineRate, MachineProfile
+from cpubound.report.profile import machine_line
+from cpubound.report.tables import Table, indent, render_table
+from cpubound.units import GB, format_significant
+
+
+def fitted_text(profile: MachineProfile, place: str) -> str:
+    """Return the screen: the machine, the rates that the rows imply, and how sure they are."""
+    lines = [machine_line(profile)]
+    lines += [f"Fitted to {profile.fitted_to}: nothing was measured there by cpubound."]
+    lines += ["", "Rates that the rows imply, GB/s (standard error):"]
+    lines += [indent(render_table(fitted_table(profile))), ""]
+    lines += [f"Warning: {warning}." for warning in profile.warnings]
+    lines += ["", f"Saved as {place}. Next:  cpubound predict MODEL --profile {place}"]
+    return "\n".join(lines)
+
+
+def fitted_table(profile: MachineProfile) -> Table:
+    """Return a row for each weight type of the rows, that with most bytes first."""
+    engine = profile.engine
+    if engine is None:
+        return Table(columns=("type",), rows=())
+    n_bytes: dict[str, int] = {}
+    for run in engine.probes:
+        for name, _, size in run.matrices:
+            n_bytes[name] = n_bytes.get(name, 0) + size
+    rates = {(r.type, r.threads): r for r in engine.rates if r.kind == "matmul"}
+    counts = sorted({t for _, t in rates if t <= profile.machine.effective_cpus})
+    shown = counts if len(counts) <= 4 else [counts[0], *counts[-3:]]
+    headings = tuple(f"{t} thread{'s' * (t > 1)}" for t in shown)
+    return Table(
+        columns=("type", *headings),
+        rows=tuple(
+            (name, *(_rate(rates[name, t]) for t in shown))
+            for name in sorted(n_bytes, key=lambda name: -n_bytes[name])
+        ),
+        right=frozenset(headings),
+    )
+
+
+def _rate(rate: EngineRate) -> str:
+    return f"{format_significant(rate.bytes_per_s / GB)} (±{rate.relative_error * 100:.0f} %)"
