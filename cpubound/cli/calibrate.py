@@ -31,6 +31,14 @@ FILE_TYPES = ("Q4_K_M", "Q8_0")
 @click.option("--no-engine", is_flag=True, help="Measure the memory only, not llama.cpp.")
 @click.option("--types", metavar="T[,T…]", help="Quant types to measure.  [default: the plan's]")
 @click.option("--out", metavar="FILE", help="Save here.  [default: the profile of this machine]")
+@click.option(
+    "--from",
+    "bench_path",
+    metavar="FILE",
+    help="Measure nothing: fit what llama-bench printed elsewhere. Needs --out.",
+)
+@click.option("--model", "models", multiple=True, help="A model that --from's rows are of.")
+@click.option("--cpu", metavar="NAME", help="The CPU of --from's rows, where they do not tell.")
 @output_options
 def command(
     quick: bool,
@@ -38,23 +46,44 @@ def command(
     no_engine: bool,
     types: str | None,
     out: str | None,
+    bench_path: str | None,
+    models: tuple[str, ...],
+    cpu: str | None,
     style: str,
     json_path: str | None,
     force: bool,
 ) -> None:
     """Measure this machine, and llama.cpp on it, and save the profile.
 
-    Takes about two minutes. Run nothing else meanwhile.
+    Takes about two minutes. Run nothing else meanwhile. With --from the profile is of a
+    machine that cpubound never ran on: a few rows of llama-bench from there are enough for
+    predictions with wide intervals (predict --profile).
     """
     from cpubound import api
     from cpubound.cli.output import check_new_file, print_result
     from cpubound.cli.progress import progress_bar
+    from cpubound.errors import UsageError
     from cpubound.profile import profile_document
+    from cpubound.report.fitted_profile import fitted_table, fitted_text
     from cpubound.report.profile import bandwidth_table, profile_text
 
     if out is not None:
         check_new_file(Path(out), force=force)
     check_place(out)
+    if bench_path is not None:
+        profile = _fit_file(bench_path, models, cpu, out)
+        save(profile, out)
+        print_result(
+            profile_document(profile),
+            fitted_table(profile),
+            style=style,
+            json_path=json_path,
+            force=force,
+            text=fitted_text(profile, str(out)),
+        )
+        return
+    if models or cpu:
+        raise UsageError("--model and --cpu describe the rows of a file: give it with --from FILE")
     with progress_bar() as progress:
         profile = api.calibrate(
             quick=quick,
@@ -78,6 +107,21 @@ def command(
         force=force,
         text=text,
     )
+
+
+def _fit_file(
+    bench_path: str, models: tuple[str, ...], cpu: str | None, out: str | None
+) -> MachineProfile:
+    """Fit a llama-bench file; it must not become the profile of this machine unasked."""
+    from cpubound.bench_files import calibrate_from
+    from cpubound.errors import UsageError
+    from cpubound.model.resolve import resolve_model
+
+    if out is None:
+        raise UsageError(
+            "rows of another machine do not make this one's profile: say where with --out FILE"
+        )
+    return calibrate_from(bench_path, models=[resolve_model(name) for name in models], cpu=cpu)
 
 
 def save(profile: MachineProfile, out: str | None) -> Path:
