@@ -42,14 +42,14 @@ def advise_of(profile: MachineProfile) -> Advice:
 
 
 def test_prompts_take_the_threads_that_were_fastest_for_batches() -> None:
-    r = advise_of(make_profile({1: 1e8, 2: 2e8, 4: 4e8})).recommendation
+    r = advise_of(make_profile({1: 1e6, 2: 2e6, 4: 4e6})).recommendation
     assert (r.threads, r.batch_threads) == (1, 4)
     assert "-tb 4" in r.commands["llama-server"]
     assert any("a prompt of 512 tokens" in reason for reason in r.reasons)
 
 
 def test_prompts_take_fewer_threads_where_more_gain_nothing() -> None:
-    assert advise_of(make_profile({1: 1e8, 2: 2e8, 4: 2e8})).recommendation.batch_threads == 2
+    assert advise_of(make_profile({1: 1e6, 2: 2e6, 4: 2e6})).recommendation.batch_threads == 2
 
 
 def test_without_rates_of_batches_prompts_take_the_cores() -> None:

@@ -40,7 +40,7 @@ def comparison_text(comparison: Comparison, style: str = "table") -> str:
         shown = [r for r in comparison.rates if r.beyond_noise or r.what.startswith("read,")]
         blocks.append(indent(render_table(rate_table(shown), style)))
     if comparison.models:
-        blocks.append("tok/s [90 % interval], each at its own best threads unless given")
+        blocks.append("tok/s [90 % interval] × threads, each at its own best unless given")
         blocks.append(indent(render_table(model_table(comparison.models), style)))
     return "\n\n".join(blocks)
 
@@ -77,11 +77,11 @@ def model_table(models: Sequence[ModelDifference]) -> Table:
             _cell(m.a),
             _cell(m.b),
             format_percent(m.change, 0),
-            "beyond the intervals" if m.beyond_intervals else "within the intervals",
+            "beyond" if m.beyond_intervals else "within",
         )
         for m in models
     )
-    columns = ("model", "context", "A", "B", "change", "")
+    columns = ("model", "context", "A", "B", "change", "intervals")
     return Table(columns=columns, rows=rows, right=frozenset({"change"}))
 
 
@@ -108,7 +108,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _cell(p: Prediction) -> str:
-    return f"{format_interval(p)} ({p.threads} thr)"
+    return f"{format_interval(p)} ×{p.threads}"
 
 
 def _shorten(a: str, b: str) -> tuple[str, str]:
