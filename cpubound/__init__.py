@@ -16,6 +16,9 @@ if TYPE_CHECKING:
         calibrate as calibrate,
     )
     from cpubound.api import (
+        compare as compare,
+    )
+    from cpubound.api import (
         diagnose as diagnose,
     )
     from cpubound.api import (
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from cpubound.api import (
         validate as validate,
     )
+    from cpubound.api import (
+        what_if as what_if,
+    )
     from cpubound.errors import CpuboundError as CpuboundError
     from cpubound.profile import load_profile as load_profile
 
@@ -39,12 +45,14 @@ _HOMES = {
     "CpuboundError": "cpubound.errors",
     "breakdown": "cpubound.api",
     "calibrate": "cpubound.api",
+    "compare": "cpubound.api",
     "diagnose": "cpubound.api",
     "inspect_model": "cpubound.api",
     "load_profile": "cpubound.profile",
     "predict": "cpubound.api",
     "tune": "cpubound.api",
     "validate": "cpubound.api",
+    "what_if": "cpubound.api",
 }
 
 __all__ = [*_HOMES, "__version__"]
