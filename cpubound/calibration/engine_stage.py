@@ -128,6 +128,7 @@ def _settings(cell: MeasuredCell, path: Path) -> RunSettings:
         depth_tokens=cell.setting.depth_tokens,
         tokens=cell.tokens,
         prompt_tokens=cell.setting.prompt_tokens,
+        all_logits=cell.probe.is_batch,
         # One context serves all depths of a probe: making one costs more than a run.
         n_ctx=deepest + (MAX_PROMPT_TOKENS if prompt else MAX_TOKENS + 1),
         kv_type_k=cell.setting.kv_type_k,

@@ -114,7 +114,12 @@ class Context:
         return True
 
     def _prefill(
-        self, sequence: int, depth: int, randomness: random.Random, first: int = 0
+        self,
+        sequence: int,
+        depth: int,
+        randomness: random.Random,
+        first: int = 0,
+        all_logits: bool = False,
     ) -> None:
         """Compute ``depth`` random tokens of a sequence from position ``first`` on."""
         batch = self.batch
@@ -127,19 +132,21 @@ class Context:
                     token=randomness.randrange(self.vocabulary_size),
                     position=first + start + index,
                     sequence=sequence,
-                    logits=index == count - 1,
+                    logits=all_logits or index == count - 1,
                 )
             batch.n_tokens = count
             self._check(llama.llama_decode(self.pointer, batch))
         llama.llama_synchronize(self.pointer)
 
-    def process_prompt(self, depth: int, prompt_tokens: int, randomness: random.Random) -> int:
+    def process_prompt(
+        self, depth: int, prompt_tokens: int, randomness: random.Random, all_logits: bool
+    ) -> int:
         """Process a prompt behind ``depth`` tokens of sequence 0; return nanoseconds.
 
-        In pieces of a physical batch, each with one row of logits, as a server does it.
+        In pieces of a physical batch, each with one row of logits unless all are asked for.
         """
         start_ns = time.perf_counter_ns()
-        self._prefill(0, prompt_tokens, randomness, depth)
+        self._prefill(0, prompt_tokens, randomness, depth, all_logits)
         return time.perf_counter_ns() - start_ns
 
     def decode_steps(self, start: int, steps: int, randomness: random.Random) -> list[int]:

@@ -198,5 +198,5 @@ def _prompt_times_ns(
     times_ns = []
     for _ in range(settings.tokens + warm_up):
         context.set_depth(depth, randomness, prefill)
-        times_ns.append(context.process_prompt(depth, prompt, randomness))
+        times_ns.append(context.process_prompt(depth, prompt, randomness, settings.all_logits))
     return times_ns[warm_up:]

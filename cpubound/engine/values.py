@@ -19,7 +19,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tokens`` are decoded after a warm-up token, at positions depth … depth + tokens - 1.
     With ``prompt_tokens`` the run processes a prompt of so many tokens at that depth instead,
-    ``tokens`` times over; a sample is the time of a whole prompt.
+    ``tokens`` times over; a sample is the time of a whole prompt. ``all_logits`` asks for the
+    logits of each of its tokens, as a batch of sequences does: llama.cpp leaves out what only
+    other tokens' logits need.
     ``cpus`` pins the engine's process to these CPUs; None leaves the mask alone.
     """
 
@@ -29,6 +31,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 32
     batch: int = 1
     prompt_tokens: int | None = None
+    all_logits: bool = False
     n_ctx: int | None = None  # None: depth + tokens, as llama-bench
     kv_type_k: str = "f16"
     kv_type_v: str = "f16"

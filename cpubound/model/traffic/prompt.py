@@ -7,7 +7,7 @@ from dataclasses import replace
 from cpubound.errors import UsageError
 from cpubound.model.traffic.cache import DEFAULT_UBATCH
 from cpubound.model.traffic.step import compute_traffic
-from cpubound.model.values import ModelSpec, ModelTraffic
+from cpubound.model.values import ModelSpec, ModelTraffic, WeightRead
 
 
 def prompt_steps(
@@ -23,9 +23,9 @@ def prompt_steps(
     """Return the traffic of each physical batch of a prompt of one sequence.
 
     Each is a step of as many tokens, its attention that of their mean (with flash-attention)
-    or, spanning all cells, of their last. Logits are computed for one token of a batch
-    (``llama_batch`` marks the last; src/llama-graph.cpp, ``build_inp_out_ids``, 0c1e57098bba).
-    The memory is that of one sequence of the whole prompt.
+    or, spanning all cells, of their last. Logits are computed for one token of a batch, so
+    that behind the last layer's attention there is one token (``inp_out_ids`` in
+    src/models/*.cpp, 0c1e57098bba). The memory is that of one sequence of the whole prompt.
 
     Raises
     ------
@@ -54,7 +54,21 @@ def prompt_steps(
             flash_attn=flash_attn,
         )
         weights = tuple(
-            replace(read, tokens=1.0) if read.role == "output" else read for read in step.weights
+            part for read in step.weights for part in _with_one_token_at_the_end(read, step.layers)
         )
         steps.append(replace(step, weights=weights, resident_bytes=whole.resident_bytes))
     return tuple(steps)
+
+
+def _with_one_token_at_the_end(read: WeightRead, layers: int) -> tuple[WeightRead, ...]:
+    """Split what the last layer computes for one token off a read."""
+    if read.role == "output":
+        return (replace(read, tokens=1.0),)
+    if read.role not in ("ffn", "experts", "router") or layers < 1:
+        return (read,)
+    last = read.n_bytes // layers
+    count = max(read.count // layers, 1)
+    return (
+        replace(read, count=read.count - count, n_bytes=read.n_bytes - last),
+        replace(read, count=count, n_bytes=last, tokens=1.0),
+    )
