@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
     for one in series:
         if len(one.rows) < 2:
             continue
-        priors = _priors_without(one, series, own)
+        priors = priors_without(one, series, own)
         held = replay(one, priors, repeats=options.repeats, seed=options.seed)
         results.append((one, held))
         print(f"{one.name}: {len(held)} held out", file=sys.stderr)
@@ -271,7 +271,7 @@ def _split_by_note(rows: Sequence[tuple[str, PublishedRow]]) -> dict[str, list[P
     return found
 
 
-def _priors_without(one: Series, series: Sequence[Series], own: Sequence[Factors]) -> KernelPriors:
+def priors_without(one: Series, series: Sequence[Series], own: Sequence[Factors]) -> KernelPriors:
     """Return the priors that the series of other CPUs give."""
     tables = dict(read_priors())
     others = [other for other in series if other.cpu != one.cpu]
