@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from builders import GB, build_engine, build_machine, build_profile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cpubound import api
 from cpubound.errors import ProfileError, UsageError
@@ -212,3 +214,19 @@ def test_threads_are_those_that_tune_would_choose() -> None:
     answers = api.what_if(SPEC, ["depth=0", "threads=4"], profile=make_profile())
     assert [a.before.threads for a in answers] == [4, 4]
     assert answers[0].gain == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    kind=st.sampled_from(
+        ["bandwidth", "channels", "memory", "quant", "kv", "threads", "depth", "flash-attn", "x"]
+    ),
+    value=st.text(st.sampled_from("0123456789.xX:,=-+eEnaidDRqQkK_²٣ "), max_size=12),
+)
+def test_any_text_is_answered_or_refused(kind: str, value: str) -> None:
+    try:
+        answer = ask(make_profile(), question(), f"{kind}={value}", LAW)
+    except (UsageError, ProfileError) as refused:
+        assert "\n" not in str(refused)
+    else:
+        assert 0 < answer.after.low <= answer.after.tokens_per_s <= answer.after.high < math.inf
