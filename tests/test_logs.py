@@ -166,6 +166,13 @@ def test_lm_studio_is_read(text: str) -> None:
     assert (run.engine, run.tokens_per_s) == ("lm-studio", 12.34)
 
 
+def test_colours_and_prefixes_do_not_hide_a_line() -> None:
+    coloured = OLLAMA.replace("73.76", "\x1b[1m73.76\x1b[0m")
+    assert one(coloured).tokens_per_s == 73.76
+    stamped = "\n".join(f"2026-11-30T08:00:00Z host llama[1]: {line}" for line in CLI.splitlines())
+    assert one(stamped) == one(CLI)
+
+
 def test_a_table_of_llama_bench_is_read() -> None:
     run = one(BENCH_TABLE)
     assert (run.engine, run.tokens_per_s, run.threads) == ("llama-bench", 119.82, 2)

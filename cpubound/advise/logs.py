@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,11 @@ from cpubound.engine.bench_rows import BenchRow, read_bench_rows
 from cpubound.errors import InputError, UsageError
 
 # A day of a busy server's log is some megabytes.
-MAX_LOG_BYTES = 64 * 2**20
+MAX_LOG_BYTES = 16 * 2**20
+# A line that says something is short; what is beyond is a prompt, or no text.
+_MAX_LINE = 2000
+# Objects that cannot be decoded before a text is no longer taken for JSON.
+_MAX_BROKEN = 200
 # How many runs an error lists.
 _LISTED = 8
 
@@ -79,6 +83,7 @@ def read_log(text: str, name: str = "the log") -> tuple[LoggedRun, ...]:
     ------
     InputError : nothing is in it that says how fast tokens were generated.
     """
+    text = _ANSI.sub("", text)
     if _looks_like_bench(text):
         rows = [row for row in read_bench_rows(text) if row.is_decode]
         if not rows:
@@ -157,11 +162,13 @@ def _bench_run(row: BenchRow) -> LoggedRun:
     )
 
 
-_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Bounded, so that a file of digits is passed over in one go.
+_NUMBER = r"(?<![0-9.])([0-9]{1,12}(?:\.[0-9]{1,9})?)"
 # src/llama-context.cpp, common/sampling.cpp, tools/server/server-context.cpp (0c1e57098bba):
 # "prompt eval time = 1.00 ms / 5 tokens (…)" and "eval time = … ms / 64 runs (… per second)".
 _EVAL = re.compile(
-    rf"(?P<prompt>prompt )?eval time\s*=\s*{_NUMBER}\s*ms\s*/\s*(\d+)\s*(?:runs?|tokens?)"
+    rf"(?P<prompt>prompt )?eval time\s*=\s*{_NUMBER}\s*ms\s*/\s*(\d{{1,9}})\s*(?:runs?|tokens?)"
 )
 # tools/cli/cli-context.cpp (0c1e57098bba): "[ Prompt: 12.3 t/s | Generation: 4.5 t/s ]".
 _GENERATION = re.compile(rf"Prompt: {_NUMBER} t/s \| Generation: {_NUMBER} t/s")
@@ -169,8 +176,8 @@ _OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers to GPU")
 _MODEL = re.compile(r"loading model '([^']+)'|loaded meta data .* from (\S.*?) \(version")
 _PARAMETERS = re.compile(rf"model params\s*=\s*{_NUMBER}\s*([KMBT])\b")
 _SIZE = re.compile(rf"(?:file|model) size\s*=\s*{_NUMBER}\s*([MG])iB")
-_THREADS = re.compile(r"\bn_threads\s*=\s*(\d+)")
-_N_CTX = re.compile(r"\bn_ctx(?:_slot|_seq)?\s*=\s*(\d+)")
+_THREADS = re.compile(r"\bn_threads\s*=\s*(\d{1,6})\b")
+_N_CTX = re.compile(r"\bn_ctx(?:_slot|_seq)?\s*=\s*(\d{1,9})\b")
 _FLASH = re.compile(r"\bflash_attn\s*=\s*(\w+)")
 _KV_TYPES = re.compile(r"\bK \((\w+)\):.*?V \((\w+)\):")
 # llama.cpp prints it behind "system_info: n_threads = 4 … |", llama-cpp-python alone.
@@ -189,10 +196,14 @@ def _read_llama_cpp(text: str) -> tuple[LoggedRun, ...]:
     facts: dict[str, Any] = {}
     found: list[LoggedRun] = []
     prompt_tokens: int | None = None
-    for line in text.splitlines():
+    for whole in text.splitlines():
+        # Most of a long log says none of this.
+        if "=" not in whole and "load" not in whole and "t/s" not in whole:
+            continue
+        line = whole[:_MAX_LINE]
         _note_facts(line, facts)
         if found and _DRAFT.search(line):
-            found[-1] = _with_draft(found[-1])
+            found[-1] = replace(found[-1], has_draft=True)
         generation = _GENERATION.search(line)
         if generation is not None:
             found += _run(facts, float(generation[2]), None, None)
@@ -244,14 +255,8 @@ def _run(
     ]
 
 
-def _with_draft(run: LoggedRun) -> LoggedRun:
-    from dataclasses import replace
-
-    return replace(run, has_draft=True)
-
-
 # `ollama run --verbose`: "eval count: 298 token(s)", "eval rate: 12.34 tokens/s".
-_OLLAMA = re.compile(rf"^\s*(?P<prompt>prompt )?eval (rate|count):\s*{_NUMBER}", re.MULTILINE)
+_OLLAMA = re.compile(rf"^[ \t]*(?P<prompt>prompt )?eval (rate|count):[ \t]*{_NUMBER}", re.MULTILINE)
 
 
 def _read_ollama(text: str) -> tuple[LoggedRun, ...]:
@@ -303,22 +308,18 @@ def _answer_run(answer: Mapping[str, Any]) -> LoggedRun | None:
         tokens, duration = _whole(answer.get("eval_count")), _positive(answer.get("eval_duration"))
         prompt = _whole(answer.get("prompt_eval_count"))
         run = tokens and duration and _counted("ollama", tokens / duration * 1e9, tokens, prompt)
-    if not run:
-        return None
-    from dataclasses import replace
-
-    return replace(run, model=model)
+    return replace(run, model=model) if run else None
 
 
 def _json_objects(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield every outermost JSON object in a text, whatever stands between them."""
     decoder, start = json.JSONDecoder(), re.compile(r'\{\s*"')
-    found = start.search(text)
-    while found:
+    found, broken = start.search(text), 0
+    while found and broken < _MAX_BROKEN:
         try:
             value, end = decoder.raw_decode(text, found.start())
         except (ValueError, RecursionError):
-            end = found.end()
+            end, broken = found.end(), broken + 1
         else:
             if isinstance(value, dict):
                 yield value

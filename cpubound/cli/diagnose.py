@@ -36,13 +36,12 @@ MAX_BATCH = 2**16
 )
 @click.option(
     "--depth",
+    "--ctx",
     "-d",
     type=click.IntRange(0, MAX_DEPTH),
     help="Tokens in the cache, the mean over the run.  [default: the log's, or 0]",
 )
-@click.option(
-    "--n-ctx", "-c", type=click.IntRange(1, MAX_DEPTH), help="Cells allocated for the context."
-)
+@click.option("--n-ctx", type=click.IntRange(1, MAX_DEPTH), help="Cells allocated for the context.")
 @click.option(
     "--batch",
     "-b",
