@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cpubound.cli.options import output_options
+from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 if TYPE_CHECKING:
     from cpubound.prediction.values import Prediction
@@ -39,6 +40,7 @@ FILE_TYPES = ("Q4_K_M", "Q8_0")
 )
 @click.option("--model", "models", multiple=True, help="A model that --from's rows are of.")
 @click.option("--cpu", metavar="NAME", help="The CPU of --from's rows, where they do not tell.")
+@plot_option("bandwidth against threads")
 @output_options
 def command(
     quick: bool,
@@ -49,6 +51,7 @@ def command(
     bench_path: str | None,
     models: tuple[str, ...],
     cpu: str | None,
+    plot_path: str | None,
     style: str,
     json_path: str | None,
     force: bool,
@@ -64,12 +67,14 @@ def command(
     from cpubound.cli.progress import progress_bar
     from cpubound.errors import UsageError
     from cpubound.profile import profile_document
+    from cpubound.report.plots import plot_saturation
     from cpubound.report.fitted_profile import fitted_table, fitted_text
     from cpubound.report.profile import bandwidth_table, profile_text
 
     if out is not None:
         check_new_file(Path(out), force=force)
     check_place(out)
+    check_picture(plot_path, force=force)
     if bench_path is not None:
         profile = _fit_file(bench_path, models, cpu, out)
         save(profile, out)
@@ -99,6 +104,7 @@ def command(
         f"{profile_text(profile, expected_rates(profile))}\n\n{saved}. "
         "Next:  cpubound predict MODEL.gguf   ·   cpubound tune MODEL.gguf"
     )
+    write_picture(plot_path, lambda suffix: plot_saturation(profile, suffix=suffix))
     print_result(
         profile_document(profile),
         bandwidth_table(profile),

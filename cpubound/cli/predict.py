@@ -17,9 +17,14 @@ from cpubound.cli.options import (
     prompt_option,
     threads_option,
 )
+from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 if TYPE_CHECKING:
     from cpubound.model.values import ModelSpec, ModelTraffic
+
+# A curve over contexts, where none is asked for.
+CURVE_TOKENS = 16384
+CURVE_POINTS = 8
 
 
 @click.command(name="predict")
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
 @click.option("--n-ctx", type=click.IntRange(1), help="Cells allocated.  [default: the depth]")
 @attention_options
 @profile_option
+@plot_option("speed against context, and where the time of a token goes")
 @output_options
 def command(
     model: str | None,
@@ -65,6 +71,7 @@ def command(
     kv_type: str,
     flash_attn: str,
     profile_path: str | None,
+    plot_path: str | None,
     style: str,
     json_path: str | None,
     force: bool,
@@ -81,6 +88,7 @@ def command(
     from cpubound.model.resolve import resolve_models
     from cpubound.profile import load_profile
     from cpubound.report import predictions as report
+    from cpubound.report.plots import plot_predictions
     from cpubound.report.prompts import prompt_text
 
     profile = load_profile(profile_path)
@@ -90,6 +98,9 @@ def command(
         raise UsageError("--target goes with --local or --fits: leave it out")
     if model is None and changes:
         raise UsageError("--what-if needs a MODEL: leave --local and --fits out")
+    if (model is None or changes) and plot_path:
+        raise UsageError("--plot draws one MODEL as it is: leave the others out")
+    check_picture(plot_path, force=force)
     if (model is None or changes) and (batch != (1,) or prompt):
         raise UsageError("--batch and --prompt go with a MODEL alone: leave them out")
     if model is None:
@@ -175,6 +186,18 @@ def command(
         notes = f"{report.prediction_detail(predictions[0])}\n{notes}"
     if prompts:
         notes = f"{notes}\n\n{prompt_text(prompts, style)}"
+    if plot_path is not None:
+        curves = [
+            p
+            for spec in specs
+            for tokens in curve_depths(spec, depth)
+            for sequences in batch
+            for p in api.predict_at(profile, traffic(spec, tokens, sequences), threads)
+        ]
+        write_picture(
+            plot_path,
+            lambda suffix: plot_predictions(curves, predictions, profile, suffix=suffix),
+        )
     print_result(
         report.prediction_document(model, profile, predictions, prompts),
         report.prediction_table(predictions),
@@ -185,6 +208,19 @@ def command(
         after=notes,
         csv_table=report.prediction_rows(predictions),
     )
+
+
+def curve_depths(spec: ModelSpec, asked: Sequence[int]) -> tuple[int, ...]:
+    """Return the contexts at which a curve is drawn: to the deepest asked for, or to 16k.
+
+    Never beyond the training length, unless asked for.
+    """
+    from cpubound.model.hyper import HyperParameters
+
+    trained = HyperParameters(spec).integer("context_length", CURVE_TOKENS)
+    end = max(asked) or max(min(trained, CURVE_TOKENS), 1)
+    steps = (end * step // CURVE_POINTS for step in range(CURVE_POINTS + 1))
+    return tuple(sorted({*asked, *steps}))
 
 
 def validation_name(model: str, specs: Sequence[ModelSpec]) -> str:

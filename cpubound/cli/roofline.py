@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +13,7 @@ from cpubound.cli.options import (
     output_options,
     profile_option,
 )
+from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 if TYPE_CHECKING:
     from cpubound.profile import MachineProfile
@@ -100,7 +100,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
     help="Share of draft tokens accepted, one or several.",
 )
 @click.option("--k", "draft_tokens", default=4, show_default=True, help="Draft tokens per pass.")
-@click.option("--plot", "plot_path", metavar="FILE.svg|png", help="Draw the roofline.")
+@plot_option("the roofline")
 @profile_option
 @output_options
 def command(
@@ -131,15 +131,15 @@ def command(
     peak; what this machine really does, predict says.
     """
     from cpubound import api
-    from cpubound.cli.output import check_new_file, print_result
+    from cpubound.cli.output import print_result
     from cpubound.model.resolve import resolve_model
     from cpubound.report import roofline as report
+    from cpubound.report.plots import plot_roofline
     from cpubound.report.roofline_document import roofline_document
     from cpubound.theory.analysis import analyse
     from cpubound.theory.source import ModelSource
 
-    if plot_path is not None:
-        check_new_file(Path(plot_path), force=force)
+    check_picture(plot_path, force=force)
     roofs, line, memory_bytes, profile = _machine(
         machine, profile_path, compute_precision, peak_flops, bandwidth, memory
     )
@@ -162,11 +162,7 @@ def command(
         outlook = _outlook(
             source, drafter, roofs, profile, min(ctx), draft, acceptance, draft_tokens
         )
-    if plot_path is not None:
-        from cpubound.report.plots import plot_roofline
-
-        picture = plot_roofline(roofline, line, suffix=Path(plot_path).suffix)
-        _write_picture(Path(plot_path), picture)
+    write_picture(plot_path, lambda suffix: plot_roofline(roofline, line, suffix=suffix))
     markup = "markdown" if style == "markdown" else "table"
     print_result(
         roofline_document(roofline, line, outlook),
@@ -323,14 +319,3 @@ def _predicted_seconds(profile: MachineProfile, source: ModelSource, context: in
         profile=profile,
     )
     return 1 / prediction.tokens_per_s
-
-
-def _write_picture(path: Path, picture: bytes) -> None:
-    from cpubound.errors import MachineError
-
-    try:
-        path.write_bytes(picture)
-    except OSError as error:
-        raise MachineError(
-            f"{path} cannot be written ({error.strerror}): choose another place"
-        ) from error

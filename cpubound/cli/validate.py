@@ -14,6 +14,7 @@ from cpubound.cli.options import (
     prompt_option,
     threads_option,
 )
+from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 DEFAULT_FILE_TYPES = "Q4_0,Q4_K_M,Q8_0"
 
@@ -45,6 +46,7 @@ DEFAULT_FILE_TYPES = "Q4_0,Q4_K_M,Q8_0"
     help="Run nothing: compare with what llama-bench printed (json, jsonl, csv or md).",
 )
 @profile_option
+@plot_option("predicted against observed")
 @output_options
 def command(
     models: tuple[str, ...],
@@ -59,6 +61,7 @@ def command(
     seed: int | None,
     bench_path: str | None,
     profile_path: str | None,
+    plot_path: str | None,
     style: str,
     json_path: str | None,
     force: bool,
@@ -77,6 +80,7 @@ def command(
     from cpubound.model.resolve import file_types_for, resolve_models
     from cpubound.profile import load_profile
     from cpubound.report import validation as report
+    from cpubound.report.plots import plot_validation
     from cpubound.report.profile import noise_line
     from cpubound.report.prompts import (
         prompt_validation_document,
@@ -89,6 +93,9 @@ def command(
         return
     if not models:
         raise UsageError("no model given: name one, or give --from FILE")
+    if prompt and plot_path:
+        raise UsageError("--plot draws decoding: leave --prompt out")
+    check_picture(plot_path, force=force)
     if prompt and batch != (1,):
         raise UsageError("a prompt is one sequence: give --prompt or --batch")
     profile = load_profile(profile_path)
@@ -145,6 +152,7 @@ def command(
         force=force,
         after=report.validation_summary(validation) + noise_line(profile),
     )
+    write_picture(plot_path, lambda suffix: plot_validation(validation, profile, suffix=suffix))
 
 
 def _compare_file(

@@ -1,19 +1,27 @@
-"""Pictures: rooflines, saturation, context, predicted against observed, the time of a token.
+"""Pictures: rooflines, saturation, predictions, predicted against observed.
 
-Each function returns the file's bytes as SVG or PNG, by its suffix. matplotlib is the extra
-``plot`` and imported only here, inside functions. Series differ in marker and line as well as
-in colour, so that a grey print can be read; the colours are those of Okabe and Ito (2008).
+Each function returns the file's bytes as SVG or PNG, by its suffix.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cpubound.errors import MachineError, UsageError
+from cpubound.errors import UsageError
 from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, find_saturation
+from cpubound.report.figures import (
+    COLOURS,
+    HATCHES,
+    MARKERS,
+    cycle,
+    draw_series,
+    finish,
+    new_figure,
+    new_panels,
+)
+from cpubound.report.predictions import format_depth
 from cpubound.report.roofline_document import MachineLine
 from cpubound.theory.analysis import Roofline
 from cpubound.units import GB
@@ -21,15 +29,16 @@ from cpubound.validation import Validation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-SUFFIXES = (".svg", ".png")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-LINES = ("-", "--", "-.", ":")
 # What the sources of a machine are called under a picture.
 _CAPTIONS = {"peak": "Bandwidth", "measured": "Bandwidth", "flops": "FLOP/s"}
-HATCHES = ("", "//", "..")
+_PAGES = {
+    "anon_4k": "4 KiB pages",
+    "anon_2m": "2 MiB pages",
+    "file": "mapped file",
+}
+# With more curves than this their intervals would cover one another.
+_MOST_INTERVALS = 4
 
 
 def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> bytes:
@@ -45,7 +54,7 @@ def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> b
         raise UsageError(
             "a roofline needs a peak rate and none is known for this machine: give --peak-flops"
         )
-    figure, axes = _new_figure(suffix)
+    figure, axes = new_figure(suffix)
     longest = max(point.context_tokens for point in roofline.points)
     points = [point for point in roofline.points if point.context_tokens == longest]
     bandwidth = roofline.roofs.bytes_per_s
@@ -61,8 +70,8 @@ def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> b
             axes.plot(
                 intensity,
                 min(peak, intensity * bandwidth),
-                marker=_cycle(MARKERS, names.index(name)),
-                color=_cycle(COLOURS, place),
+                marker=cycle(MARKERS, names.index(name)),
+                color=cycle(COLOURS, place),
                 # Outlines, smaller for each further batch: what coincides stays visible.
                 markersize=max(15 - 4 * place, 5),
                 markerfacecolor="none",
@@ -70,13 +79,13 @@ def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> b
                 linestyle="none",
             )
     for place, point in enumerate(points):
-        axes.plot([], [], color=_cycle(COLOURS, place), linewidth=4, label=f"batch {point.batch}")
+        axes.plot([], [], color=cycle(COLOURS, place), linewidth=4, label=f"batch {point.batch}")
     for place, name in enumerate(names):
         axes.plot(
             [],
             [],
             color="grey",
-            marker=_cycle(MARKERS, place),
+            marker=cycle(MARKERS, place),
             mfc="none",
             linestyle="none",
             label=name,
@@ -100,66 +109,64 @@ def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> b
             f"{_CAPTIONS[key]}: {source}." for key, source in machine.sources.items() if key in used
         )
     )
-    return _finish(figure, caption, suffix)
+    return finish(figure, caption, suffix)
 
 
 def plot_saturation(profile: MachineProfile, *, suffix: str) -> bytes:
-    """Draw bandwidth against threads for each kernel and page kind, the knee marked."""
-    figure, axes = _new_figure(suffix)
-    from matplotlib.ticker import MaxNLocator
+    """Draw bandwidth against threads: kernels that move memory, and products by weight type.
 
+    Each curve's knee, the fewest threads within 3 % of its best, has a ring around it.
+    """
     series = sorted({(m.kernel, m.page_kind) for m in profile.bandwidth})
-    for place, (kernel, page_kind) in enumerate(series):
-        rows = profile.measurements(kernel, page_kind)
-        rates = {threads: row.median_bytes_per_s / GB for threads, row in rows.items()}
-        _draw_series(axes, rates, f"{kernel}, {page_kind}", place)
-        knee = find_saturation(rows.values())
-        if knee is not None and len(rates) > 1:
-            axes.axvline(knee, color=_cycle(COLOURS, place), linewidth=0.8, linestyle=":")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("threads")
-    axes.set_ylabel("bandwidth (GB/s), median of samples")
-    axes.set_ylim(bottom=0)
-    axes.legend(fontsize="small")
+    products = [key for key in series if key[0].startswith("gemv_")]
+    memory = [key for key in series if key not in products]
+    groups = {"memory": memory, "products, by type of the weights": products}
+    filled = {title: group for title, group in groups.items() if group}
+    figure, panels = new_panels(suffix, len(filled), width=6 + 3 * len(filled))
+    for axes, (title, group) in zip(panels, filled.items(), strict=True):
+        axes.set_title(title)
+        _draw_saturation(axes, profile, group)
+    top = 1.05 * max(axes.get_ylim()[1] for axes in panels)
+    for axes in panels:
+        axes.set_ylim(0, top)
+    panels[0].set_ylabel("bandwidth (GB/s), median of samples")
     caption = (
         f"{_cpu(profile)}, profile of {profile.created[:10]} ({profile.noise.verdict}). "
-        "Dotted: fewest threads within 3 % of the best."
+        "Ring: fewest threads within 3 % of the curve's best."
     )
-    return _finish(figure, caption, suffix)
+    return finish(figure, caption, suffix)
 
 
-def plot_contexts(
-    predictions: Sequence[Prediction], profile: MachineProfile, *, suffix: str
+def plot_predictions(
+    curves: Sequence[Prediction],
+    predictions: Sequence[Prediction],
+    profile: MachineProfile,
+    *,
+    suffix: str,
 ) -> bytes:
-    """Draw predicted tokens per second against the context, with its interval."""
-    figure, axes = _new_figure(suffix)
-    series: dict[tuple[str, int], list[Prediction]] = {}
-    for prediction in predictions:
-        series.setdefault((prediction.quant_label, prediction.threads), []).append(prediction)
-    for place, ((label, threads), rows) in enumerate(series.items()):
-        ordered = sorted(rows, key=lambda row: row.depth_tokens)
-        depths = [row.depth_tokens for row in ordered]
-        rates = {row.depth_tokens: row.tokens_per_s for row in ordered}
-        _draw_series(axes, rates, f"{label}, {threads} threads", place)
-        axes.fill_between(
-            depths,
-            [row.low for row in ordered],
-            [row.high for row in ordered],
-            color=_cycle(COLOURS, place),
-            alpha=0.15,
-        )
-    axes.set_xlabel("context (tokens in the cache)")
-    axes.set_ylabel("decode speed (token/s)")
-    axes.set_ylim(bottom=0)
-    axes.set_title(", ".join(dict.fromkeys(row.model for row in predictions)))
-    axes.legend(fontsize="small")
-    caption = f"Predicted, with 90 % intervals, for {_cpu(profile)}."
-    return _finish(figure, caption, suffix)
+    """Draw tokens per second against the context, and where the time of a token goes.
+
+    Parameters
+    ----------
+    curves : the same file types and thread counts at several depths, for the left panel.
+    predictions : a bar each in the right panel.
+    """
+    figure, (left, right) = new_panels(suffix, 2)
+    figure.suptitle(", ".join(dict.fromkeys(row.model for row in predictions)))
+    _draw_contexts(left, curves)
+    _draw_token_time(right, predictions)
+    basis = ", ".join(dict.fromkeys(row.basis for row in predictions))
+    shaded = " Shaded: 90 % intervals." if _shows_intervals(curves) else ""
+    caption = (
+        f"Predicted for {_cpu(profile)} (profile of {profile.created[:10]}, "
+        f"{profile.noise.verdict}; basis: {basis}).{shaded}"
+    )
+    return finish(figure, caption, suffix)
 
 
-def plot_validation(validation: Validation, *, suffix: str) -> bytes:
+def plot_validation(validation: Validation, profile: MachineProfile, *, suffix: str) -> bytes:
     """Draw predicted against observed tokens per second; on the diagonal both agree."""
-    figure, axes = _new_figure(suffix)
+    figure, axes = new_figure(suffix)
     cells = validation.cells
     by_label: dict[str, list[Any]] = {}
     for cell in cells:
@@ -173,8 +180,8 @@ def plot_validation(validation: Validation, *, suffix: str) -> bytes:
                 [row.prediction.tokens_per_s - row.prediction.low for row in rows],
                 [row.prediction.high - row.prediction.tokens_per_s for row in rows],
             ),
-            marker=_cycle(MARKERS, place),
-            color=_cycle(COLOURS, place),
+            marker=cycle(MARKERS, place),
+            color=cycle(COLOURS, place),
             linestyle="none",
             label=label,
         )
@@ -187,15 +194,82 @@ def plot_validation(validation: Validation, *, suffix: str) -> bytes:
     axes.set_xlabel("observed (token/s)")
     axes.set_ylabel("predicted (token/s)")
     axes.legend(fontsize="small")
-    return _finish(figure, "Bars: 90 % intervals of the prediction; line: equal.", suffix)
+    axes.set_title(", ".join(dict.fromkeys(cell.prediction.model for cell in cells)))
+    caption = (
+        f"Predicted from the profile of {profile.created[:10]} of {_cpu(profile)}, observed "
+        f"through {validation.engine}. Bars: 90 % intervals of the prediction; line: equal."
+    )
+    return finish(figure, caption, suffix)
 
 
-def plot_token_time(
-    predictions: Sequence[Prediction], profile: MachineProfile, *, suffix: str
-) -> bytes:
-    """Draw where the time of a token goes, a bar for each prediction."""
-    figure, axes = _new_figure(suffix)
-    labels = [f"{p.quant_label}, {p.threads} thr, {p.depth_tokens} tok" for p in predictions]
+def _cpu(profile: MachineProfile) -> str:
+    return profile.machine.cpu_model or profile.machine.architecture
+
+
+def _draw_saturation(
+    axes: Axes, profile: MachineProfile, series: Iterable[tuple[str, str]]
+) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for place, (kernel, page_kind) in enumerate(series):
+        rows = profile.measurements(kernel, page_kind)
+        rates = {threads: row.median_bytes_per_s / GB for threads, row in rows.items()}
+        draw_series(axes, rates, _kernel_name(kernel, page_kind), place)
+        knee = find_saturation(rows.values())
+        if knee is not None and len(rates) > 1:
+            axes.plot(
+                knee,
+                rates[knee],
+                marker="o",
+                markersize=14,
+                markerfacecolor="none",
+                markeredgecolor=cycle(COLOURS, place),
+                linestyle="none",
+            )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("threads")
+    axes.margins(x=0.08)
+    axes.legend(fontsize="small", loc="lower right")
+
+
+def _kernel_name(kernel: str, page_kind: str) -> str:
+    name = f"{kernel.removeprefix('gemv_').upper()} weights" if "gemv_" in kernel else kernel
+    return f"{name}, {_PAGES.get(page_kind, page_kind)}"
+
+
+def _draw_contexts(axes: Axes, predictions: Sequence[Prediction]) -> None:
+    series: dict[str, list[Prediction]] = {}
+    for prediction in predictions:
+        series.setdefault(_label(prediction), []).append(prediction)
+    # Colour and marker tell the file type, the line how it is run; all three if there is one type.
+    types = list(dict.fromkeys(row.quant_label for row in predictions))
+    ways = list(dict.fromkeys((row.threads, row.batch) for row in predictions))
+    for label, rows in series.items():
+        ordered = sorted(rows, key=lambda row: row.depth_tokens)
+        line = ways.index((rows[0].threads, rows[0].batch))
+        place = types.index(rows[0].quant_label) if len(types) > 1 else line
+        rates = {row.depth_tokens: row.tokens_per_s for row in ordered}
+        draw_series(axes, rates, label, place, line)
+        if _shows_intervals(predictions):
+            axes.fill_between(
+                [row.depth_tokens for row in ordered],
+                [row.low for row in ordered],
+                [row.high for row in ordered],
+                color=cycle(COLOURS, place),
+                alpha=0.15,
+            )
+    axes.set_xlabel("context (tokens in the cache)")
+    axes.set_ylabel("decode speed (token/s)")
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize="small")
+
+
+def _shows_intervals(predictions: Iterable[Prediction]) -> bool:
+    return len({_label(row) for row in predictions}) <= _MOST_INTERVALS
+
+
+def _draw_token_time(axes: Axes, predictions: Sequence[Prediction]) -> None:
+    labels = [f"{_label(p)}, {_context(p.depth_tokens)}" for p in predictions]
     left = [0.0] * len(predictions)
     for place, part in enumerate(("weights", "attention", "overhead")):
         times = [getattr(p.seconds, part) * 1e3 for p in predictions]
@@ -203,8 +277,8 @@ def plot_token_time(
             labels,
             times,
             left=left,
-            color=_cycle(COLOURS, place),
-            hatch=_cycle(HATCHES, place),
+            color=cycle(COLOURS, place),
+            hatch=cycle(HATCHES, place),
             edgecolor="white",
             label=part,
         )
@@ -212,61 +286,12 @@ def plot_token_time(
     axes.invert_yaxis()
     axes.set_xlabel("time of a token (ms)")
     axes.legend(fontsize="small")
-    return _finish(figure, f"Predicted for {_cpu(profile)}.", suffix)
 
 
-def check_suffix(suffix: str) -> str:
-    """Return ``svg`` or ``png``; raises ``UsageError`` for another suffix."""
-    if suffix.lower() not in SUFFIXES:
-        raise UsageError(
-            f"a picture is a .svg or a .png file ({suffix or 'no suffix'}): rename the file"
-        )
-    return suffix.lower().removeprefix(".")
+def _label(p: Prediction) -> str:
+    batch = f", batch {p.batch}" if p.batch > 1 else ""
+    return f"{p.quant_label}, {p.threads} thread{'s' * (p.threads > 1)}{batch}"
 
 
-def _new_figure(suffix: str) -> tuple[Figure, Axes]:
-    check_suffix(suffix)
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MachineError(
-            f"pictures need matplotlib ({error}): pip install 'cpubound[plot]'"
-        ) from error
-    figure = Figure(figsize=(8, 5.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.grid(True, which="major", linewidth=0.4, alpha=0.6)
-    axes.set_axisbelow(True)
-    return figure, axes
-
-
-def _draw_series(axes: Axes, values: Mapping[int, float], label: str, place: int) -> None:
-    axes.plot(
-        list(values),
-        list(values.values()),
-        marker=_cycle(MARKERS, place),
-        linestyle=_cycle(LINES, place),
-        color=_cycle(COLOURS, place),
-        label=label,
-    )
-
-
-def _finish(figure: Figure, caption: str, suffix: str) -> bytes:
-    import textwrap
-
-    figure.supxlabel("\n".join(textwrap.wrap(caption, 120)), fontsize="x-small")
-    buffer = io.BytesIO()
-    # No date in the file: the same figures give the same bytes.
-    kind = check_suffix(suffix)
-    metadata = {"Date": None} if kind == "svg" else {}
-    figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
-    return buffer.getvalue()
-
-
-def _cycle(choices: Sequence[str], place: int) -> str:
-    return choices[place % len(choices)]
-
-
-def _cpu(profile: MachineProfile) -> str:
-    return profile.machine.cpu_model or profile.machine.architecture
+def _context(depth: int) -> str:
+    return f"{format_depth(depth)} context" if depth else "empty"

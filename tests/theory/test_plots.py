@@ -77,12 +77,17 @@ def test_other_pictures_carry_their_units() -> None:
     saturation = plots.plot_saturation(PROFILE, suffix=".svg").decode()
     assert "bandwidth (GB/s)" in saturation
     assert "threads" in saturation
-    contexts = plots.plot_contexts(predictions, PROFILE, suffix=".svg").decode()
-    assert "decode speed (token/s)" in contexts
-    assert "tokens in the cache" in contexts
-    times = plots.plot_token_time(predictions, PROFILE, suffix=".svg").decode()
-    assert "time of a token (ms)" in times
-    assert "overhead" in times
+    drawn = plots.plot_predictions(predictions, predictions, PROFILE, suffix=".svg").decode()
+    for words in (
+        "decode speed (token/s)",
+        "tokens in the cache",
+        "time of a token (ms)",
+        "overhead",
+        "test-model",
+        "Q4_0, 2 threads, 4k context",
+        "Test CPU",
+    ):
+        assert words in drawn
 
 
 @pytest.mark.usefixtures("with_matplotlib")
@@ -101,7 +106,7 @@ def test_predicted_stands_against_observed() -> None:
         reference_bytes_per_s=None,
     )
     validation = Validation(cells=(cell,), summary=summarize([cell]), engine="test")
-    svg = plots.plot_validation(validation, suffix=".svg").decode()
+    svg = plots.plot_validation(validation, PROFILE, suffix=".svg").decode()
     assert "observed (token/s)" in svg
     assert "predicted (token/s)" in svg
     assert "Q4_0" in svg
