@@ -21,7 +21,6 @@ from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice, fewest_threads
 from cpubound.breakdown import Breakdown
 from cpubound.engine.watch import LiveFacts
-from cpubound.engine.watch import LiveFacts
 from cpubound.errors import CpuboundError, MachineError, ProfileError, UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec, ModelTraffic
@@ -33,6 +32,8 @@ from cpubound.validation import Setting, Validation
 
 if TYPE_CHECKING:
     from cpubound.engine.inprocess import LlamaCppRunner
+    from cpubound.engine.llama_bench import LlamaBenchRunner
+    from cpubound.engine.synth import Quantize
 
 Progress = Callable[[str, float], None]
 
@@ -47,6 +48,7 @@ def calibrate(
     thorough: bool = False,
     engine: bool = True,
     types: Sequence[str] | None = None,
+    engine_path: str | None = None,
     progress: Progress = no_progress,
     keep_partial: Callable[[MachineProfile], None] = lambda _: None,
 ) -> MachineProfile:
@@ -56,9 +58,9 @@ def calibrate(
     ----------
     quick : under 20 seconds, four quant types.
     thorough : some ten minutes, more buffers and rounds of everything.
-    thorough : some ten minutes, more buffers and rounds of everything.
     engine : measure llama.cpp too; False leaves its stage out.
     types : the quant types to measure instead of the plan's.
+    engine_path : a llama-bench binary to measure through, instead of llama-cpp-python.
     keep_partial : given what there is when the engine stage is interrupted or fails.
 
     Raises
@@ -69,7 +71,6 @@ def calibrate(
     from cpubound.calibration.calibrate import calibrate as measure
     from cpubound.calibration.instruments import open_instruments
     from cpubound.calibration.plan import load_plan
-    from cpubound.engine import open_runner
     from cpubound.engine.synth import write_model
     from cpubound.kernels import open_kernel
     from cpubound.machine import read_machine
@@ -80,14 +81,15 @@ def calibrate(
     plan = load_plan(name, tuple(types) if types else None)
     machine = read_machine()
     with ExitStack() as stack:
-        runner = stack.enter_context(open_runner()) if engine else None
+        runner = _open_engine(engine_path) if engine else None
+        if runner is not None:
+            stack.callback(runner.close)
         return measure(
             machine,
             plan,
             open_bench=open_kernel,
             runner=runner,
-            # One child process for all: the runner's own quantises too.
-            write_model=partial(write_model, quantize=runner.quantize) if runner else write_model,
+            write_model=partial(write_model, quantize=_quantizer(runner)),
             progress=progress,
             keep_partial=keep_partial,
             instruments=open_instruments(machine),
@@ -493,6 +495,7 @@ def validate(
     flash_attn: bool = True,
     seconds: float = 60.0,
     seed: int | None = None,
+    engine_path: str | None = None,
     profile: MachineProfile | None = None,
     progress: Progress = no_progress,
 ) -> Validation:
@@ -503,13 +506,14 @@ def validate(
     Parameters
     ----------
     batches : numbers of sequences that are decoded together.
+    engine_path : a llama-bench binary to run, instead of llama-cpp-python.
 
     Raises
     ------
     UsageError : more threads than effective CPUs.
     MachineError : a model that does not fit into memory, no engine, no space.
     """
-    from cpubound.validation import plan_cell, run_cells
+    from cpubound.validation import plan_cell, run_cells, warn_of_other_build
 
     profile = profile or load_profile()
     specs = [_spec(model) for model in models]
@@ -533,14 +537,14 @@ def validate(
         most = inspect_model(spec, depth=max(depths), batch=max(batches), kv_type=kv_type)
         refuse_too_big(profile, most)
     with ExitStack() as stack:
-        runner, paths = stack.enter_context(_engine_files(specs, progress))
+        runner, paths = stack.enter_context(_engine_files(specs, progress, engine_path))
         cells = [
             plan_cell(profile, spec, path, setting)
             for spec, path in zip(specs, paths, strict=True)
             for setting in settings
         ]
         reference = stack.enter_context(_references(profile, counts))
-        return run_cells(
+        validation = run_cells(
             cells,
             runner,
             reference,
@@ -549,6 +553,7 @@ def validate(
             progress=progress,
             seed=random.randrange(2**32) if seed is None else seed,
         )
+        return warn_of_other_build(profile, validation, runner.identity())
 
 
 def validate_prompts(
@@ -604,21 +609,46 @@ def validate_prompts(
         )
 
 
+def _open_engine(engine_path: str | None) -> LlamaCppRunner | LlamaBenchRunner:
+    """Return the engine asked for; without llama-cpp-python, a llama-bench on PATH."""
+    from cpubound.engine import find_runner, open_runner
+    from cpubound.engine.llama_bench import LlamaBenchRunner, find_llama_bench
+
+    if engine_path is not None:
+        return LlamaBenchRunner(engine_path)
+    on_path = find_llama_bench() if find_runner() is None else None
+    return open_runner() if on_path is None else LlamaBenchRunner(on_path)
+
+
+def _quantizer(runner: LlamaCppRunner | LlamaBenchRunner | None) -> Quantize | None:
+    """Return what quantises probes: the runner's own child, or ours where ggml is not there."""
+    from cpubound.engine import find_runner
+    from cpubound.engine.llama_bench import LlamaBenchRunner
+    from cpubound.engine.plain_blocks import random_blocks
+
+    if runner is None:
+        return None
+    if isinstance(runner, LlamaBenchRunner):
+        return random_blocks if find_runner() is None else None
+    return runner.quantize
+
+
 @contextmanager
 def _engine_files(
-    specs: Sequence[ModelSpec], progress: Progress
-) -> Iterator[tuple[LlamaCppRunner, list[str]]]:
+    specs: Sequence[ModelSpec], progress: Progress, engine_path: str | None = None
+) -> Iterator[tuple[LlamaCppRunner | LlamaBenchRunner, list[str]]]:
     """Open llama.cpp with a file for each model; what had to be written goes at the end."""
-    from cpubound.engine import open_runner
-
     with ExitStack() as stack:
-        runner = stack.enter_context(open_runner())
+        runner = _open_engine(engine_path)
+        stack.callback(runner.close)
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
         # Numbered: file types of one model share its name.
         yield (
             runner,
             [
-                _model_file(spec, folder / f"{number}-{spec.name}.gguf", progress)
+                _model_file(
+                    spec, folder / f"{number}-{spec.name}.gguf", progress, _quantizer(runner)
+                )
                 for number, spec in enumerate(specs)
             ],
         )
@@ -770,76 +800,6 @@ def watch_live(
     )
 
 
-def watch_live(
-    model: str | ModelSpec,
-    *,
-    threads: int | None = None,
-    depth: int = 0,
-    kv_type: str = "f16",
-    flash_attn: bool = True,
-    seconds: float = 15.0,
-    profile: MachineProfile | None = None,
-    progress: Progress = no_progress,
-) -> LiveFacts:
-    """Run a model through llama.cpp here and look, while it decodes, at what it waits for.
-
-    A model without a file is synthesised in a temporary folder at the same shapes and types.
-
-    Parameters
-    ----------
-    threads : by default those that ``tune`` would choose.
-    seconds : how long to watch.
-
-    Raises
-    ------
-    UsageError : more threads than effective CPUs.
-    MachineError : the model does not fit into memory, no engine, no space.
-    """
-    from cpubound.engine import open_runner
-    from cpubound.engine.live import add_residency, watch_decode
-    from cpubound.engine.values import RunSettings
-    from cpubound.engine.watch import watch_process
-    from cpubound.prediction.rates import read_bandwidth
-
-    profile = profile or load_profile()
-    spec = _spec(model)
-    type_k, type_v = split_kv_type(kv_type)
-    traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
-    refuse_too_big(profile, traffic)
-    if threads is None:
-        candidates = predict_at(profile, traffic, measured_threads(profile))
-        threads = fewest_threads(candidates).threads
-    _check_threads(profile.machine, (threads,))
-    machine = profile.machine
-    cpus = frozenset(machine.allowed_cpus)
-    with ExitStack() as stack:
-        runner = stack.enter_context(open_runner())
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
-        path = _model_file(spec, folder / f"{spec.name}.gguf", progress)
-        facts = watch_decode(
-            runner,
-            RunSettings(
-                model_path=path,
-                threads=threads,
-                depth_tokens=depth,
-                kv_type_k=type_k,
-                kv_type_v=type_v,
-                flash_attn=flash_attn,
-            ),
-            seconds=seconds,
-            start_watch=lambda pid: watch_process(pid, cpus),
-            reference=stack.enter_context(_references(profile, (threads,))),
-            progress=progress,
-        )
-        facts = add_residency(facts, spec.shards or (path,), traffic.file_bytes)
-    clocks = [kind.max_khz for kind in machine.core_kinds if kind.max_khz]
-    return msgspec.structs.replace(
-        facts,
-        calibrated_bytes_per_s=read_bandwidth(profile, threads),
-        highest_clock_hz=min(clocks) * 1e3 if clocks else None,
-    )
-
-
 def refuse_too_big(profile: MachineProfile, traffic: ModelTraffic) -> None:
     """Raise if a model would not fit into this machine's memory."""
     _refuse_too_big_for(profile.machine, traffic)
@@ -888,13 +848,18 @@ def _check_threads(machine: Machine, counts: Sequence[int]) -> None:
             )
 
 
-def _model_file(spec: ModelSpec, path: Path, progress: Progress) -> str:
+def _model_file(
+    spec: ModelSpec, path: Path, progress: Progress, quantize: Quantize | None = None
+) -> str:
     if spec.shards:
         return spec.shards[0]
     from cpubound.engine.synth import write_model
 
     write_model(
-        spec, path, progress=lambda done, total: progress(f"writing {spec.name}", done / total)
+        spec,
+        path,
+        quantize=quantize,
+        progress=lambda done, total: progress(f"writing {spec.name}", done / total),
     )
     return str(path)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from cpubound import stats
 from cpubound.engine.runner import Runner
-from cpubound.engine.values import RunSettings
+from cpubound.engine.values import EngineIdentity, RunSettings
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.prediction.decode import predict_decode
@@ -272,6 +272,20 @@ def summarize(cells: Sequence[Cell]) -> Summary:
         paired_median_abs_error=stats.median(paired) if paired else None,
         naive_median_abs_error=stats.median([abs(cell.naive_error) for cell in cells]),
     )
+
+
+def warn_of_other_build(
+    profile: MachineProfile, validation: Validation, engine: EngineIdentity
+) -> Validation:
+    """Say so where the profile was measured through another engine or build than was run."""
+    measured = profile.engine
+    if measured is None or (measured.name, measured.build) == (engine.name, engine.build):
+        return validation
+    warning = (
+        f"predictions are for {measured.name} {measured.version} (build {measured.build[:12]}), "
+        f"observed was {engine.name} {engine.version} (build {engine.build[:12]})"
+    )
+    return msgspec.structs.replace(validation, warnings=(*validation.warnings, warning))
 
 
 def cell_document(cell: Cell) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def test_samples_are_seconds_per_token_of_each_repetition(bench, model) -> None:
 
 def test_the_settings_become_options(bench, model, tmp_path: Path) -> None:
     bench().run(settings(model))
-    assert calls(tmp_path)[-1] == ["-o", "json", "-m", model, "-p", "0", "-ngl", "0", *RUN_OPTIONS]
+    assert calls(tmp_path)[-1] == ["-o", "json", "-m", model, "-ngl", "0", "-p", "0", *RUN_OPTIONS]
 
 
 def test_options_that_not_every_build_has_are_given_only_when_needed(
@@ -183,10 +183,28 @@ def test_a_run_that_does_not_end_is_ended(bench, model) -> None:
         bench("while True: signal.pause()", timeout_s=1.0).run(settings(model))
 
 
-@pytest.mark.parametrize("changes", [{"batch": 2}, {"n_ctx": 4096}])
-def test_what_llama_bench_cannot_do_is_a_usage_error(bench, model, changes) -> None:
+def test_several_sequences_are_a_usage_error(bench, model) -> None:
     with pytest.raises(UsageError, match="use the llama-cpp-python engine"):
-        bench().run(settings(model, **changes))
+        bench().run(settings(model, batch=2))
+
+
+def test_the_context_is_llama_benchs_own(bench, model, tmp_path: Path) -> None:
+    bench().run(settings(model, n_ctx=4096))
+    assert "4096" not in calls(tmp_path)[-1]
+
+
+def test_a_prompt_is_one_sample_however_long(bench, model, tmp_path: Path) -> None:
+    entry = {**ENTRY, "n_prompt": 64, "n_gen": 0}
+    runner = bench(f"print({json.dumps([entry])!r})")
+    observation = runner.run(settings(model, prompt_tokens=64, tokens=2))
+    assert observation.samples_s == (1.6, 3.2)
+    assert calls(tmp_path)[-1][5:11] == ["0", "-p", "64", "-n", "0", "-r"]
+
+
+def test_a_build_without_an_option_is_one_clear_error(bench, model) -> None:
+    old = "sys.exit(print('error: invalid parameter for argument: -d', file=sys.stderr) or 1)"
+    with pytest.raises(EngineUnavailable, match=r"does not know an option \(build 4711, -d\)"):
+        bench(old).run(settings(model, depth_tokens=512))
 
 
 def test_a_path_that_is_no_binary_is_no_engine(tmp_path: Path) -> None:

@@ -63,6 +63,16 @@ def profile_option(function: Function) -> Function:
     )(function)
 
 
+def engine_option(function: Function) -> Function:
+    """Add --engine."""
+    return click.option(
+        "--engine",
+        "engine_path",
+        metavar="PATH",
+        help="A llama-bench binary to run.  [default: llama-cpp-python, else llama-bench on PATH]",
+    )(function)
+
+
 def threads_option(function: Function) -> Function:
     """Add --threads."""
     return click.option(

@@ -27,6 +27,11 @@ from cpubound.errors import (
 # --version: "version: 4711 (0c1e57098)", of late "version: 0.5.0 (build 4711, commit 0c1e57098)".
 _BUILD = re.compile(r"version: (?:(\d+) \(|\S+ \(build (\d+), commit )(\w+)\)")
 
+# How llama-bench refuses what its version does not have, and getopt-like wrappers do.
+_UNKNOWN_OPTION = re.compile(
+    r"(?:invalid parameter for argument|unknown argument|unrecognized option)[: ]+'?([-\w]+)"
+)
+
 
 class _Result(msgspec.Struct, frozen=True):
     """What is needed of one entry of ``-o json`` (test::get_fields, llama-bench.cpp)."""
@@ -35,14 +40,16 @@ class _Result(msgspec.Struct, frozen=True):
     build_number: int
     n_gen: int
     samples_ns: list[int]
+    n_prompt: int = 0
 
 
 class LlamaBenchRunner:
-    """Decodes by calling a llama-bench binary once for every run; a ``Runner``.
+    """Decodes, or processes prompts, by calling a llama-bench binary once a run; a ``Runner``.
 
     llama-bench times a repetition of ``tokens`` tokens as a whole, so a sample is the mean
     seconds per token of one repetition: there are as many samples as repetitions, not as
-    tokens. Every run loads the model again. Its own warm-up token is decoded at depth 0.
+    tokens; of prompts it is the whole prompt. Every run loads the model again, in a context
+    of llama-bench's own size. Its own warm-up token is decoded at depth 0.
 
     Parameters: the binary; repetitions in one run; seconds after which a run is ended,
     None for never. Raises ``EngineUnavailable`` when the binary cannot be run.
@@ -91,17 +98,20 @@ class LlamaBenchRunner:
     def run(self, settings: RunSettings) -> Observation:
         """Decode at a setting; samples are seconds per token, one for each repetition.
 
+        With ``prompt_tokens`` they are seconds of a prompt. ``n_ctx`` says nothing here.
+
         Raises
         ------
-        UsageError : settings that llama-bench does not have (a batch, a context size).
+        UsageError : what llama-bench does not do: decode several sequences at once.
         ModelFileError : the file cannot be loaded.
+        EngineUnavailable : this build lacks an option that the setting needs.
         EngineCrashed : llama-bench ended by a signal, or its answer cannot be read.
         """
         check_settings(settings)
-        if settings.batch > 1 or settings.n_ctx is not None:
+        if settings.batch > 1:
             raise UsageError(
-                f"llama-bench decodes one sequence in a context of its own size (batch "
-                f"{settings.batch}, n_ctx {settings.n_ctx}): use the llama-cpp-python engine"
+                f"llama-bench decodes one sequence (batch {settings.batch}): "
+                "use the llama-cpp-python engine"
             )
         if not Path(settings.model_path).is_file():
             raise ModelFileError(f"no such model file ({settings.model_path}): check the path")
@@ -112,6 +122,12 @@ class LlamaBenchRunner:
                 f"llama-bench ended inside a run (signal {-output.code}; last words: "
                 f"{output.last_line}): try a smaller model or context"
             )
+        lacking = _UNKNOWN_OPTION.search(output.both) if output.code else None
+        if lacking is not None:
+            raise EngineUnavailable(
+                f"this llama-bench does not know an option (build {identity.version}, "
+                f"{lacking.group(1)}): give a build from 2025 or later"
+            )
         if output.code and "failed to load model" in output.both:
             raise ModelFileError(f"llama-bench refuses the model ({settings.model_path})")
         if output.code:
@@ -119,13 +135,15 @@ class LlamaBenchRunner:
                 f"llama-bench failed (exit code {output.code}; last words: {output.last_line}): "
                 "run it by hand to see why"
             )
-        result = _read_result(output.text)
+        result = _read_result(output.text, prompt=settings.prompt_tokens is not None)
+        # A prompt is one sample whatever its length.
+        per_sample = 1 if settings.prompt_tokens is not None else result.n_gen
         return Observation(
             settings=settings,
             engine=EngineIdentity(
                 name=identity.name, version=str(result.build_number), build=result.build_commit
             ),
-            samples_s=tuple(ns / 1e9 / result.n_gen for ns in result.samples_ns),
+            samples_s=tuple(ns / 1e9 / per_sample for ns in result.samples_ns),
         )
 
     def close_model(self, model_path: str) -> None:
@@ -135,8 +153,11 @@ class LlamaBenchRunner:
         """Do nothing: no process stays between runs."""
 
     def _arguments(self, settings: RunSettings) -> list[str]:
-        arguments = ["-o", "json", "-m", settings.model_path, "-p", "0", "-ngl", "0"]
-        arguments += ["-n", str(settings.tokens), "-r", str(self._repetitions)]
+        arguments = ["-o", "json", "-m", settings.model_path, "-ngl", "0"]
+        if settings.prompt_tokens is None:
+            arguments += ["-p", "0", "-n", str(settings.tokens), "-r", str(self._repetitions)]
+        else:
+            arguments += ["-p", str(settings.prompt_tokens), "-n", "0", "-r", str(settings.tokens)]
         arguments += ["-t", str(settings.threads), "-fa", str(int(settings.flash_attn))]
         arguments += ["-ctk", settings.kv_type_k, "-ctv", settings.kv_type_v]
         # Options that not every build has are given only where they say something.
@@ -211,16 +232,17 @@ def find_llama_bench() -> Path | None:
     return Path(found) if found else None
 
 
-def _read_result(text: str) -> _Result:
+def _read_result(text: str, *, prompt: bool) -> _Result:
     try:
         results = msgspec.json.decode(text, type=list[_Result])
     except msgspec.MsgspecError as error:
         raise EngineCrashed(
             f"llama-bench's answer cannot be read ({error}): use a build from 2025 or later"
         ) from error
-    if len(results) != 1 or not results[0].samples_ns or results[0].n_gen < 1:
+    tested = results[0].n_prompt if prompt and results else results[0].n_gen if results else 0
+    if len(results) != 1 or not results[0].samples_ns or tested < 1:
         raise EngineCrashed(
-            f"llama-bench's answer has no decode test ({len(results)} entries): "
+            f"llama-bench's answer has no test of this kind ({len(results)} entries): "
             "use a build from 2025 or later"
         )
     return results[0]
