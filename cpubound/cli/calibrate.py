@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound.cli.options import output_options
+from cpubound.cli.options import engine_option, output_options
 from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ FILE_TYPES = ("Q4_K_M", "Q8_0")
 @click.option("--quick", is_flag=True, help="Under 20 seconds: fewer quant types and rounds.")
 @click.option("--thorough", is_flag=True, help="Some ten minutes: more buffers and rounds.")
 @click.option("--no-engine", is_flag=True, help="Measure the memory only, not llama.cpp.")
+@engine_option
 @click.option("--types", metavar="T[,T…]", help="Quant types to measure.  [default: the plan's]")
 @click.option("--out", metavar="FILE", help="Save here.  [default: the profile of this machine]")
 @click.option(
@@ -46,6 +47,7 @@ def command(
     quick: bool,
     thorough: bool,
     no_engine: bool,
+    engine_path: str | None,
     types: str | None,
     out: str | None,
     bench_path: str | None,
@@ -67,8 +69,8 @@ def command(
     from cpubound.cli.progress import progress_bar
     from cpubound.errors import UsageError
     from cpubound.profile import profile_document
-    from cpubound.report.plots import plot_saturation
     from cpubound.report.fitted_profile import fitted_table, fitted_text
+    from cpubound.report.plots import plot_saturation
     from cpubound.report.profile import bandwidth_table, profile_text
 
     if out is not None:
@@ -95,6 +97,7 @@ def command(
             thorough=thorough,
             engine=not no_engine,
             types=tuple(types.split(",")) if types else None,
+            engine_path=engine_path,
             progress=progress,
             keep_partial=lambda partial: _keep(partial, out),
         )
