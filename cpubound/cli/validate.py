@@ -9,6 +9,7 @@ from cpubound.cli.options import (
     attention_options,
     batch_option,
     depth_option,
+    engine_option,
     output_options,
     profile_option,
     prompt_option,
@@ -38,6 +39,7 @@ DEFAULT_FILE_TYPES = "Q4_0,Q4_K_M,Q8_0"
     show_default=True,
     help="How long to observe; each cell is run at least three times.",
 )
+@engine_option
 @click.option("--seed", type=int, help="Order of the runs.  [default: another each time]")
 @click.option(
     "--from",
@@ -58,6 +60,7 @@ def command(
     kv_type: str,
     flash_attn: str,
     seconds: float,
+    engine_path: str | None,
     seed: int | None,
     bench_path: str | None,
     profile_path: str | None,
@@ -141,6 +144,7 @@ def command(
             flash_attn=flash_attn != "off",
             seconds=seconds,
             seed=seed,
+            engine_path=engine_path,
             profile=profile,
             progress=progress,
         )
