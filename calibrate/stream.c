@@ -1,5 +1,6 @@
-/* The loops of J. D. McCalpin's STREAM, and a sum, as a C compiler makes them: a standard
- * to hold cpubound's kernels against. crosscheck.py compiles this at run time.
+/* The loops of J. D. McCalpin's STREAM, a sum, and a walk along a chain of loads, as a C
+ * compiler makes them: a standard to hold cpubound's kernels against. standards.py compiles
+ * this at run time.
  *
  * Threads share nothing but a barrier: each touches its own part first, on small pages,
  * and is pinned to the CPU given.
@@ -113,4 +114,36 @@ double stream_seconds(int kernel, int threads, const int *cpus, size_t elements,
     pthread_barrier_destroy(&j.barrier);
     munmap(memory, 3 * bytes);
     return (last - first) / passes;
+}
+
+/* Seconds of a load that needs the one before it; negative without memory. Each line holds
+ * the place of the line after it in one random cycle (Sattolo's shuffle). */
+double chase_seconds(int cpu, size_t bytes, size_t loads) {
+    enum { WORDS = 8 };
+    const size_t lines = bytes / (WORDS * sizeof(size_t));
+    cpu_set_t old, set;
+    size_t *next = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (next == MAP_FAILED) return -1;
+    madvise(next, bytes, MADV_NOHUGEPAGE);
+    sched_getaffinity(0, sizeof old, &old);
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+    unsigned long long random = 1;
+    for (size_t i = 0; i < lines; i++) next[WORDS * i] = WORDS * i;
+    for (size_t i = lines - 1; i > 0; i--) {
+        random = 6364136223846793005u * random + 1442695040888963407u;
+        const size_t j = WORDS * ((random >> 33) % i), old_next = next[WORDS * i];
+        next[WORDS * i] = next[j];
+        next[j] = old_next;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < lines && i < loads; i++) at = next[at];
+    const double start_s = now_s();
+    for (size_t i = 0; i < loads; i++) at = next[at];
+    const double seconds = now_s() - start_s;
+    sink = (double)at;
+    sched_setaffinity(0, sizeof old, &old);
+    munmap(next, bytes);
+    return seconds / (double)loads;
 }

@@ -23,6 +23,9 @@ DEFAULT_COLUMNS = 4096
 # The comparison that finds the fastest of several ways to run a kernel.
 _CONTEST_ROUNDS = 8
 _CONTEST_TURN_S = 2e-3
+# After these rounds a way that takes so much longer than the best one is dropped.
+_SAFE_ROUNDS = 2
+_HOPELESS = 1.15
 # Arrays begin at different offsets in their pages: equal ones would fall into the same
 # cache sets and make loads wait for unrelated stores ("4 KiB aliasing").
 _STAGGER_BYTES = 1088
@@ -214,11 +217,14 @@ class KernelBench:
         if len(rows) > 1:
             passes = {row.index: self._passes_for(_CONTEST_TURN_S, row) for row in rows}
             best_s = {row.index: math.inf for row in rows}
-            for _ in range(_CONTEST_ROUNDS):
+            for turn in range(_CONTEST_ROUNDS):
                 for row in rows:
                     self._use(row)
                     turn_s = self._run(passes[row.index]) / passes[row.index]
                     best_s[row.index] = min(best_s[row.index], turn_s)
+                if turn >= _SAFE_ROUNDS:
+                    limit_s = _HOPELESS * min(best_s.values())
+                    rows = [row for row in rows if best_s[row.index] <= limit_s]
             rows = [min(rows, key=lambda row: best_s[row.index])]
         self._passes = self._passes_for(self.min_sample_s, rows[0])
 
