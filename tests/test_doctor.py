@@ -145,3 +145,21 @@ def test_a_process_bound_to_one_cpu_has_one_effective_cpu() -> None:
     assert document["effective_cpus"] == 1
     codes = [finding["code"] for finding in document["findings"]]
     assert ("topology-mismatch" in codes) == (len(document["online_cpus"]) > 1)
+
+
+def test_a_model_is_looked_at_too(server: FakeMachine) -> None:
+    found = json.loads(
+        run("--sysroot", server.folder, "--model", "qwen3-30b-a3b", "--json", "-").stdout
+    )["findings"]
+    assert "moe" in {finding["code"] for finding in found}
+
+
+def test_a_file_that_is_no_model_is_a_finding(server: FakeMachine, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_text("<!DOCTYPE html>")
+    result = run("--sysroot", server.folder, "--model", path)
+    assert result.returncode == 0
+    assert "error    not-gguf: this is a web page" in result.stdout
+    missing = run("--sysroot", server.folder, "--model", tmp_path / "none.gguf")
+    assert missing.returncode == 3
+    assert "no such file" in missing.stderr

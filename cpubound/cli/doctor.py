@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cpubound.cli.options import output_options
+
+if TYPE_CHECKING:
+    from cpubound.advise.values import Finding
 
 
 @click.command(name="doctor")
@@ -16,17 +20,23 @@ from cpubound.cli.options import output_options
     metavar="DIR",
     help="Read /proc and /sys under DIR instead of this machine's.",
 )
+@click.option("--model", metavar="MODEL", help="Look at a model too: its file and its form.")
 @click.option("--list", "list_only", is_flag=True, help="List what is looked for, and stop.")
 @output_options
 def command(
-    sysroot: Path | None, list_only: bool, style: str, json_path: str | None, force: bool
+    sysroot: Path | None,
+    model: str | None,
+    list_only: bool,
+    style: str,
+    json_path: str | None,
+    force: bool,
 ) -> None:
     """Show what this machine is, what may be used of it, and what slows it.
 
     Nothing is measured; calibrate does that.
     """
     from cpubound.advise.findings import find_machine_findings
-    from cpubound.advise.registry import list_rules
+    from cpubound.advise.registry import list_rules, order
     from cpubound.cli.output import check_new_file, print_result
     from cpubound.machine import read_machine
     from cpubound.report import machine as report
@@ -44,7 +54,8 @@ def command(
         )
         return
     machine = read_machine(sysroot)
-    findings = find_machine_findings(machine)
+    about_model = () if model is None else _look_at(model)
+    findings = order((*find_machine_findings(machine), *about_model))
     print_result(
         report.machine_document(machine, findings),
         report.machine_table(machine, findings),
@@ -53,3 +64,20 @@ def command(
         force=force,
         text=report.machine_text(machine, findings),
     )
+
+
+def _look_at(model: str) -> tuple[Finding, ...]:
+    """Return the findings about a model, or the one about a file that cannot be one."""
+    from cpubound.advise.case import ModelSetting
+    from cpubound.advise.refusals import finding_of_refusal
+    from cpubound.advise.registry import find_file_findings
+    from cpubound.errors import ModelFileError
+    from cpubound.model.resolve import resolve_model
+
+    try:
+        return find_file_findings(ModelSetting(spec=resolve_model(model)))
+    except ModelFileError as error:
+        refusal = finding_of_refusal(error)
+        if refusal is None:
+            raise
+        return (refusal,)
