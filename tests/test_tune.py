@@ -11,6 +11,7 @@ from cpubound.advise.tune.choice import divides_work, prefer_even
 from cpubound.model.values import WeightRead
 from cpubound.prediction.decode import predict_decode
 from cpubound.prediction.values import Prediction
+from cpubound.report.advice import advice_text
 from cpubound.validation import Setting
 
 ATTENTION = {
@@ -31,6 +32,7 @@ def advise(
     kv_options: tuple[tuple[str, str], ...] = (F16,),
     resident: dict[str, int] | None = None,
     trained_tokens: int | None = None,
+    measured_attention: tuple[tuple[tuple[str, str], bool], ...] = (),
     **machine: Any,
 ) -> Advice:
     """Advice on a machine with these rates in GB/s; a q8_0 cache is half as large."""
@@ -60,6 +62,7 @@ def advise(
         cpus_for=lambda threads: tuple(range(threads)),
         depth_tokens=depth_tokens,
         kv_options=kv_options,
+        measured_attention=measured_attention,
         trained_tokens=trained_tokens,
     )
 
@@ -165,6 +168,18 @@ def test_a_quantised_cache_is_chosen_where_only_that_fits_into_memory() -> None:
     assert advice.recommendation.kv_type_k == "q8_0"
     assert advice.recommendation.flash_attn is True
     assert "-ctk q8_0 -ctv q8_0" in advice.recommendation.commands["llama-server"]
+
+
+def test_attention_that_was_not_measured_is_no_match_for_what_was() -> None:
+    only_on = {("f16", "f16", True): 4.0 * GB}
+    settings: dict[str, Any] = {"kv_bytes": 10**8, "attention": only_on}
+    measured = advise({1: 12}, measured_attention=((F16, True),), **settings)
+    assert measured.recommendation.flash_attn is True
+    assert "Note: " not in advice_text(measured)
+    unknown = advise({1: 12}, **settings)
+    # Read at memory's rate, off looks faster: it is said that nothing was measured.
+    assert unknown.recommendation.flash_attn is False
+    assert "flash-attn off, was not measured" in advice_text(unknown)
 
 
 def test_a_context_beyond_the_training_is_said_to_be() -> None:

@@ -78,7 +78,6 @@ def command(
     from cpubound.model.resolve import resolve_model
     from cpubound.profile import load_profile
     from cpubound.report import advice as report
-    from cpubound.report.profile import noise_line
 
     if not verify and (seconds is not None or seed is not None):
         raise UsageError("--seconds and --seed go with --verify: add it, or leave them out")
@@ -105,7 +104,7 @@ def command(
         style=style,
         json_path=json_path,
         force=force,
-        text=report.advice_text(advice) + noise_line(profile),
+        text=report.advice_text(advice),
     )
 
 

@@ -61,6 +61,7 @@ def advice_text(advice: Advice) -> str:
         lines += [f"  {name:<18}{first}", *(" " * 20 + line for line in rest)]
     if advice.verification is None:
         lines.append("Estimated from the profile. Confirm in a minute:  add --verify")
+    lines += [f"Note: {assumption}." for assumption in advice.assumptions]
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -37,6 +37,7 @@ def tune(
     depth_tokens: int = 0,
     trained_tokens: int | None = None,
     kv_options: Sequence[tuple[str, str]] = (F16,),
+    measured_attention: Collection[tuple[tuple[str, str], bool]] = (),
     traffic: ModelTraffic | None = None,
     bandwidth_at: Callable[[int], float | None] = lambda _: None,
     prompts_at: Callable[[int], PromptPrediction | None] = lambda _: None,
@@ -54,6 +55,8 @@ def tune(
     trained_tokens : the context that the model was trained for.
     kv_options : KV types to choose from, (K, V); the first one is kept unless another gains
         more than 3 %, or it does not fit into memory.
+    measured_attention : KV types with flash-attention on or off whose rate is known; others
+        are left out where there is one of these.
     traffic : one decode step, for counts that divide its heads and rows.
     bandwidth_at : read bandwidth at a thread count, for the reasons.
     prompts_at : a prompt's prediction at a thread count, None where none was measured.
@@ -61,13 +64,15 @@ def tune(
     first_reasons : what stands before the reasons found here.
     """
     counts = [t for t in thread_counts if t <= machine.effective_cpus] or [1]
+    states = [(kv, flash) for kv in kv_options for flash in flash_options(kv)]
+    # What was not measured counts as read at memory's rate: no match for what was.
+    states = [state for state in states if state in measured_attention] or states
     groups = {
         (kv, flash): [predict(_setting(t, depth_tokens, kv, flash)) for t in counts]
-        for kv in kv_options
-        for flash in flash_options(kv)
+        for kv, flash in states
     }
     kv, flash = _choose_attention(
-        {key: fewest_threads(mine) for key, mine in groups.items()}, kv_options[0]
+        {key: fewest_threads(mine) for key, mine in groups.items()}, states[0][0]
     )
     chosen = prefer_even(groups[kv, flash], traffic)
     prompt = _choose_prompt([prompts_at(t) for t in counts])
@@ -105,6 +110,7 @@ def tune(
             name: _choice(predict(_setting(d.threads, depth_tokens, F16, d.flash_attn)))
             for name, d in program_defaults(machine).items()
         },
+        assumptions=chosen.assumptions,
     )
 
 

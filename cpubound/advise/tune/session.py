@@ -78,12 +78,16 @@ class Session:
         return tokens if isinstance(tokens, int) else None
 
 
+def _measured_attention(profile: MachineProfile) -> set[tuple[tuple[str, str], bool]]:
+    rows = profile.engine.attention if profile.engine else ()
+    return {((r.kv_type_k.lower(), r.kv_type_v.lower()), r.flash_attn) for r in rows}
+
+
 def kv_options(profile: MachineProfile, depth: int) -> list[tuple[str, str]]:
     """Return the KV types whose attention was measured, F16 first; F16 alone without a cache."""
     if depth == 0 or profile.engine is None:
         return [F16]
-    rows = profile.engine.attention
-    measured = {(row.kv_type_k.lower(), row.kv_type_v.lower()) for row in rows}
+    measured = {kv for kv, _ in _measured_attention(profile)}
     return [F16, *sorted(measured - {F16})]
 
 
@@ -118,6 +122,7 @@ def advise(
         depth_tokens=depth_tokens,
         trained_tokens=session.trained_tokens,
         kv_options=kv_options,
+        measured_attention=_measured_attention(profile),
         traffic=session.traffic(usual),
         prompts_at=lambda threads: session.predict_prompt(replace(usual, threads=threads)),
         bandwidth_at=lambda threads: read_bandwidth(profile, threads),

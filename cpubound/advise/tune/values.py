@@ -111,3 +111,4 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     defaults: dict[str, Choice]  # what the programs would do by themselves
     target: TargetAdvice | None = None
     verification: Verification | None = None
+    assumptions: tuple[str, ...] = ()  # of the recommended setting's prediction
