@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 from builders import GB, build_engine, build_machine, build_profile
 from fakes import tiny_model
 
@@ -54,6 +55,22 @@ def test_the_largest_file_type_that_reaches_the_rate_is_found() -> None:
     larger = [r for r in target.file_types if r.file_bytes > target.file_type.file_bytes]
     assert larger and all(row.tokens_per_s < 17.0 for row in larger)
     assert target.file_type.tokens_per_s >= 17.0
+
+
+def test_a_file_type_without_a_measured_rate_is_left_out() -> None:
+    only_two = msgspec.structs.replace(
+        profile_of(),
+        engine=build_engine({"Q8_0": RATES["Q8_0"], "F16": RATES["F16"]}, attention=ATTENTION),
+    )
+    advice = advise(
+        Session(profile=only_two, spec=LLAMA_1B, thread_counts=(1, 2)),
+        lambda threads: tuple(range(threads)),
+        depth_tokens=0,
+        kv_options=[("f16", "f16")],
+        model_path="m.gguf",
+        target=1.0,
+    )
+    assert {row.quant_label for row in target_of(advice).file_types} == {"F16", "Q8_0"}
 
 
 def test_no_file_type_is_named_where_none_reaches_the_rate() -> None:

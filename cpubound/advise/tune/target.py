@@ -27,10 +27,12 @@ def meet_target(
     Parameters
     ----------
     chosen : the prediction that was chosen for the model as given.
-    file_types : for each file type, its predictions at the thread counts, at the same depth.
+    file_types : for each file type, its predictions at the thread counts, at the same depth;
+        one that rests on less than the model as given (an unmeasured type) is left out.
     predict_depth : the model as given at the chosen setting and another depth.
     """
-    rows = [_file_type_rate(fewest_threads(predictions)) for predictions in file_types]
+    best = [fewest_threads(predictions) for predictions in file_types]
+    rows = [_file_type_rate(p) for p in best if p.basis == chosen.basis]
     rows.sort(key=lambda row: -row.file_bytes)
     tokens, limit = _largest_context(target, predict_depth, trained_tokens)
     return TargetAdvice(
