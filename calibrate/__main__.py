@@ -12,6 +12,8 @@ EXPERIMENTS = {
     "file_types": "tensor types by rule beside llama.cpp's quantiser",
     "accuracy": "the held-out error of predictions",
     "tuning": "what tune chooses beside the best of a full grid",
+    "agreement": "our decode rate beside llama-bench's, pair by pair",
+    "published": "published rates of machines we never had, replayed with rows held out",
     "speed": "times and memory of whole commands",
 }
 STANDARD_SET = ("crosscheck", "accuracy", "speed")
