@@ -164,9 +164,10 @@ def _environment(
 ) -> tuple[dict[str, str], str | None]:
     """Choose how OpenMP's threads wait between tokens.
 
-    libgomp spins 300,000 times before it sleeps (GOMP_SPINCOUNT in its manual): on x86, whose
-    pause instruction is long, that outlasts the gap between two tokens; on Arm it does not,
-    and active waiting gave +8 % on one board. Under a quota spinning would burn it.
+    libgomp spins 300,000 times before it sleeps (GOMP_SPINCOUNT in its manual). A judgement: on
+    x86, whose pause instruction takes tens of cycles, that outlasts the gap between two tokens;
+    on Arm it does not, and active waiting gave +8 % on one board. Under a quota spinning would
+    burn it.
     """
     is_arm = machine.architecture in ("aarch64", "arm64", "armv7l")
     may_spin = machine.quota_cpus is None and machine.on_battery is not True
@@ -174,5 +175,6 @@ def _environment(
         return {}, None
     return {"OMP_WAIT_POLICY": "active"}, (
         "OMP_WAIT_POLICY=active: OpenMP threads sleep between tokens otherwise (+8 % on one Arm "
-        "board, not measured here; an idle server then keeps the cores busy)"
+        "board, not measured here; an idle server then keeps its cores busy: GOMP_SPINCOUNT=10000000 "
+        "instead ends that)"
     )
