@@ -175,6 +175,6 @@ def _environment(
         return {}, None
     return {"OMP_WAIT_POLICY": "active"}, (
         "OMP_WAIT_POLICY=active: OpenMP threads sleep between tokens otherwise (+8 % on one Arm "
-        "board, not measured here; an idle server then keeps its cores busy: GOMP_SPINCOUNT=10000000 "
-        "instead ends that)"
+        "board, not measured here); an idle server then keeps its cores busy, which "
+        "GOMP_SPINCOUNT=10000000 instead bounds"
     )
