@@ -35,7 +35,8 @@ class CatalogEntry:
     title: str  # as its makers write it: "Llama 3.2 1B"
     source: str  # where the shape was published
     parameters: int  # as published: exact, or as rounded by its makers
-    sizes: Mapping[str, int]  # file type -> bytes of a published GGUF file
+    # File type -> bytes of a published GGUF file; empty where none was found to compare.
+    sizes: Mapping[str, int]
     file_types: tuple[str, ...]  # the common ones, largest first, then those made for it
     default_file_type: str  # what most people download
     shape: ModelShape
