@@ -78,6 +78,8 @@ def command(
     check_place(out)
     check_picture(plot_path, force=force)
     if bench_path is not None:
+        if plot_path is not None:
+            raise UsageError("--plot draws what was measured here: leave it out with --from")
         profile = _fit_file(bench_path, models, cpu, out)
         save(profile, out)
         print_result(

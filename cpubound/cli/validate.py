@@ -92,7 +92,8 @@ def command(
     )
 
     if bench_path is not None:
-        _compare_file(bench_path, models, quant, profile_path, style, json_path, force)
+        check_picture(plot_path, force=force)
+        _compare_file(bench_path, models, quant, profile_path, plot_path, style, json_path, force)
         return
     if not models:
         raise UsageError("no model given: name one, or give --from FILE")
@@ -164,6 +165,7 @@ def _compare_file(
     models: tuple[str, ...],
     quant: str | None,
     profile_path: str | None,
+    plot_path: str | None,
     style: str,
     json_path: str | None,
     force: bool,
@@ -173,6 +175,7 @@ def _compare_file(
     from cpubound.model.resolve import resolve_models
     from cpubound.profile import load_profile
     from cpubound.report import validation as report
+    from cpubound.report.plots import plot_validation
 
     profile = load_profile(profile_path)
     specs = [spec for model in models for spec in resolve_models(model, quant)]
@@ -185,3 +188,4 @@ def _compare_file(
         force=force,
         after=report.validation_summary(validation),
     )
+    write_picture(plot_path, lambda suffix: plot_validation(validation, profile, suffix=suffix))
