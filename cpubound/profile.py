@@ -207,6 +207,9 @@ class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
     state_kind: str | None = None
     state_bytes: int = 0
     prompt_tokens: int | None = None  # a sample is then the time of a prompt of so many tokens
+    is_batch: bool = False  # its subject is weights that multiply several tokens
+    head_dim: int = 0
+    attention_operations: int = 0  # of all tokens of a prompt
 
 
 class EngineCalibration(msgspec.Struct, frozen=True, kw_only=True):

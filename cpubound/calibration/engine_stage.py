@@ -10,8 +10,9 @@ from pathlib import Path
 
 from cpubound import stats
 from cpubound.calibration.bandwidth import Progress
-from cpubound.calibration.engine_rates import MeasuredCell, derive_rates
+from cpubound.calibration.engine_rates import derive_rates
 from cpubound.calibration.plan import Plan
+from cpubound.calibration.probe_runs import MeasuredCell
 from cpubound.calibration.probes import Probe, ProbeCell, probe_traffic
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
@@ -86,7 +87,8 @@ def calibrate_engine(
         models.close()
     seen = [cell for cell in cells if cell.runs_s]
     warnings = tuple(f"probe {name} failed: {reason}" for name, reason in failed.items())
-    return derive_rates(runner.identity(), seen, thread_counts), warnings
+    records = [cell.record() for cell in seen]
+    return derive_rates(runner.identity(), records, noise=_noise_floor(seen)), warnings
 
 
 def _visit(
@@ -184,3 +186,11 @@ class _OpenModels:
         self._runner.close_model(str(path))
         with suppress(OSError):
             path.unlink()
+
+
+def _noise_floor(cells: Sequence[MeasuredCell]) -> float:
+    """Return how well one half of a cell's runs predicts the other: the median over cells."""
+    decoded = [cell for cell in cells if cell.setting.prompt_tokens is None]
+    distances = [stats.split_half_distance(cell.runs_s) for cell in decoded]
+    known = [distance for distance in distances if distance is not None]
+    return stats.median(known) if known else 0.0

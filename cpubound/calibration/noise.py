@@ -97,7 +97,7 @@ def find_causes(noise: Noise) -> tuple[str, ...]:
     if (noise.buffer_spread or 0) > _BUFFER_SPREAD:
         found.append(
             f"equal buffers differed by ±{(noise.buffer_spread or 0) * 100:.0f} % "
-            "by where their pages lie"
+            "(where their pages lie, or when they were measured)"
         )
     return tuple(found)
 
