@@ -90,7 +90,9 @@ class LlamaBenchRunner:
             said = _BUILD.search(self._call(["--version"], None).both)
             self._identity = EngineIdentity(
                 name="llama-bench",
-                version=(said.group(1) or said.group(2)) if said else "unknown",
+                version=_version(said.group(1) or said.group(2), said.group(3))
+                if said
+                else "unknown",
                 build=said.group(3) if said else _digest(self._path),
             )
         return self._identity
@@ -141,7 +143,9 @@ class LlamaBenchRunner:
         return Observation(
             settings=settings,
             engine=EngineIdentity(
-                name=identity.name, version=str(result.build_number), build=result.build_commit
+                name=identity.name,
+                version=_version(str(result.build_number), result.build_commit),
+                build=result.build_commit,
             ),
             samples_s=tuple(ns / 1e9 / per_sample for ns in result.samples_ns),
         )
@@ -224,6 +228,11 @@ class _Output(msgspec.Struct, frozen=True):
     def last_line(self) -> str:
         lines = [line.strip() for line in self.log.splitlines() if line.strip()]
         return lines[-1] if lines else "none"
+
+
+def _version(number: str, commit: str) -> str:
+    """Return the build number, or the commit of a build that was made outside of git."""
+    return commit if number == "0" else number
 
 
 def find_llama_bench() -> Path | None:
