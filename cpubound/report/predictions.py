@@ -101,8 +101,9 @@ def prediction_rows(predictions: Sequence[Prediction]) -> Table:
 def prediction_heading(model: str, profile: MachineProfile) -> str:
     """Return the line above the table."""
     machine = profile.machine.cpu_model or profile.machine.architecture
+    rests_on = f"fitted to {profile.fitted_to}" if profile.fitted_to else profile.noise.verdict
     return (
-        f"{model} on {machine} (profile of {profile.created[:10]}, {profile.noise.verdict})"
+        f"{model} on {machine} (profile of {profile.created[:10]}, {rests_on})"
         "\n  tok/s [90 % interval]"
     )
 
