@@ -18,9 +18,10 @@ from cpubound.errors import InputError
 
 # A sweep of a hundred models over a hundred settings takes 10 MB of JSON.
 MAX_FILE_BYTES = 16 * 2**20
-MAX_ROWS = 100_000
+MAX_ROWS = 20_000
 MAX_NUMBER = 2**62
-MAX_TOKENS_OR_THREADS = 2**27
+MAX_TOKENS = 2**27
+MAX_THREADS = 2**16
 # Backends that leave the work of a token to the CPU.
 CPU_BACKENDS = frozenset({"CPU", "BLAS", "OPENBLAS", "ACCELERATE", "ZENDNN", "NONE"})
 # Each its own boolean in old JSON and CSV.
@@ -285,7 +286,8 @@ def _integer(name: str, value: Any) -> int:
 
 def _count(name: str, value: Any) -> int:
     number = _integer(name, value)
-    if number < 0 or (name.startswith("n_") and number > MAX_TOKENS_OR_THREADS):
+    most = MAX_THREADS if name == "n_threads" else MAX_TOKENS if name[:2] == "n_" else MAX_NUMBER
+    if not 0 <= number <= most:
         raise ValueError(f"{name} {number}")
     return number
 
