@@ -80,6 +80,12 @@ def kernel_priors(isa: str | None, tables: Mapping[str, Any] | None = None) -> K
             believed = error if other == isa else max(error, OTHER_ISA_ERROR)
             if other == isa or name not in types:
                 types[name] = Belief(value=value, relative_error=believed)
+    if "F16" in types and "F32" not in types:
+        # The few matrices of F32 (routers) go at about the bytes per second of F16.
+        half = types["F16"]
+        types["F32"] = Belief(
+            value=half.value / 2, relative_error=max(half.relative_error, OTHER_ISA_ERROR)
+        )
     fixed = {
         name: Belief(value=value, relative_error=error)
         for table in ("law", "attention")
