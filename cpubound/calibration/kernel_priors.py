@@ -22,8 +22,8 @@ else:
 
 # Where nothing is known of a type, its factor may be off by this (one σ of the logarithm).
 UNKNOWN_TYPE_ERROR = 0.5
-# How much less is known of a type on one instruction set from another: the factors of the
-# types that both tables have differ by this (median, python -m calibrate published --priors).
+# The factors of the types that both tables have differ by 0.14 (median of the logarithms) and
+# by up to this: what is known of a type on one instruction set from the other.
 OTHER_ISA_ERROR = 0.4
 
 _X86 = re.compile(r"intel|amd|ryzen|epyc|xeon|threadripper|core\W|celeron|pentium|atom|x86", re.I)
