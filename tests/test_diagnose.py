@@ -18,7 +18,7 @@ from cpubound.advise.engines import ENGINES, find_engine
 from cpubound.cli import main
 from cpubound.errors import InputError, UsageError
 from cpubound.machine import read_machine
-from cpubound.profile import MachineProfile, save_profile
+from cpubound.profile import BatchRate, MachineProfile, save_profile
 from cpubound.theory.presets import find_preset
 
 MODEL = "llama-3.1-8b:Q4_0"
@@ -131,6 +131,19 @@ def test_a_slow_run_is_told_what_the_machine_warns_of() -> None:
     assert "on-battery" in {f.code for f in diagnose_run(case).findings}
     fast = build_case(observed=9.9, machine={"on_battery": True})
     assert "on-battery" not in {f.code for f in diagnose_run(fast).findings}
+
+
+def test_batches_that_were_measured_have_a_prediction() -> None:
+    rates = tuple(
+        BatchRate(type=name, threads=4, tokens=n, bytes_per_s=38 * GB / n**0.5, relative_error=0.05)
+        for name in ("Q4_0", "Q6_K")
+        for n in (2, 8)
+    )
+    case = build_case(observed=20.0, batch=4, engine={"batch_rates": rates})
+    found = diagnose_run(case)
+    assert found.predicted_tokens_per_s == case.prediction.tokens_per_s
+    assert found.seconds is not None
+    assert sum(msgspec.to_builtins(found.seconds).values()) == pytest.approx(4 / 20.0)
 
 
 def test_the_kernel_ceiling_is_that_of_our_own_kernels() -> None:

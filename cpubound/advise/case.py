@@ -75,8 +75,14 @@ class Case(ModelSetting):
 
     @cached_property
     def prediction(self) -> Prediction:
-        """The prediction at this setting; only a batch of 1 has one."""
+        """The prediction at this setting, of all sequences together."""
         return predict_decode(self.profile, self.traffic, self.threads)
+
+    @property
+    def is_predictable(self) -> bool:
+        """Whether the prediction rests on measurements: batches were not always measured."""
+        engine = self.profile.engine
+        return self.batch == 1 or (engine is not None and bool(engine.batch_rates))
 
     @cached_property
     def predictions_by_threads(self) -> dict[int, Prediction]:

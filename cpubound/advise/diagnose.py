@@ -70,7 +70,7 @@ def diagnose_run(case: Case, notes: tuple[str, ...] = ()) -> Diagnosis:
     plain = msgspec.structs.replace(
         plain, engine=case.engine.name, threads=case.threads, findings=findings, notes=notes
     )
-    return _beside_prediction(plain, case) if case.batch == 1 else _without_prediction(plain)
+    return _beside_prediction(plain, case) if case.is_predictable else _without_prediction(plain)
 
 
 def diagnose_published(
@@ -226,7 +226,10 @@ def _beside_prediction(plain: Diagnosis, case: Case) -> Diagnosis:
 def _without_prediction(plain: Diagnosis) -> Diagnosis:
     codes = {finding.code for finding in plain.findings}
     gap = "impossible" if "impossible" in codes else "memory" if "not-resident" in codes else None
-    note = f"no prediction: {plain.batch} sequences at once are held against bandwidth only"
+    note = (
+        f"no prediction: batches were not measured, so that {plain.batch} sequences at once are "
+        "held against bandwidth only"
+    )
     return msgspec.structs.replace(plain, gap=gap, notes=(*plain.notes, note))
 
 
@@ -241,7 +244,7 @@ def _seconds_of_gap(case: Case, bandwidth: float) -> SecondsOfGap:
         kernel=seconds.weights - weights,
         attention=seconds.attention - cache,
         overhead=seconds.overhead,
-        unexplained=1 / case.observed_tokens_per_s - seconds.total,
+        unexplained=case.batch / case.observed_tokens_per_s - seconds.total,
     )
 
 

@@ -16,12 +16,12 @@ class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecondsOfGap(msgspec.Struct, frozen=True, kw_only=True):
-    """One observed token: bytes over bandwidth, and what came on top of it.
+    """One observed step: bytes over bandwidth, and what came on top of it.
 
     ``memory`` is bytes over bandwidth, or less where caches or masked cells spare some;
     ``kernel``, ``attention`` and ``overhead`` are what the prediction has beyond it;
     ``unexplained`` is the rest up to what was observed, negative where the run was faster
-    than predicted. They add up to 1 / observed.
+    than predicted. They add up to batch / observed.
     """
 
     memory: float

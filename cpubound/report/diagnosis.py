@@ -67,7 +67,7 @@ def _facts(d: Diagnosis) -> list[tuple[str, str]]:
         ("the gap is", _gap(d)),
         ("bytes", " · ".join(_part(d, index) for index in range(len(d.table)))),
         ("share of", _shares(d)),
-        ("a token is", "" if d.seconds is None else _seconds(d.seconds, d.observed_tokens_per_s)),
+        (f"a {_step(d)} is", "" if d.seconds is None else _seconds(d.seconds)),
         ("batches", _batches(d.batch_ceiling, d.depth_tokens)),
     ]
     return [(label, text) for label, text in facts if text]
@@ -93,7 +93,7 @@ def _observed(d: Diagnosis) -> str:
 def _ceiling(d: Diagnosis) -> str:
     if d.threads is not None:
         threads = _count(d.threads, "thread")
-        return f"the {format_rate(d.ceiling_bytes_per_s)} that {threads} read here"
+        return f"the {format_rate(d.ceiling_bytes_per_s)} that {threads} can read here"
     measured = ""
     if d.measured_bytes_per_s is not None:
         share = d.implied_bytes_per_s / d.measured_bytes_per_s
@@ -127,7 +127,7 @@ def _part(d: Diagnosis, index: int) -> str:
     part = d.table[index]
     return (
         f"{_PARTS[part.part]} {format_decimal_bytes(part.bytes_per_step)} a "
-        f"{'token' if d.batch == 1 else 'step'} ({format_rate(part.implied_bytes_per_s)})"
+        f"{_step(d)} ({format_rate(part.implied_bytes_per_s)})"
     )
 
 
@@ -144,7 +144,11 @@ def _shares(d: Diagnosis) -> str:
     )
 
 
-def _seconds(seconds: SecondsOfGap, observed: float) -> str:
+def _step(d: Diagnosis) -> str:
+    return "token" if d.batch == 1 else "step"
+
+
+def _seconds(seconds: SecondsOfGap) -> str:
     parts = (
         ("memory", seconds.memory),
         ("kernel", seconds.kernel),
@@ -152,11 +156,12 @@ def _seconds(seconds: SecondsOfGap, observed: float) -> str:
         ("overhead", seconds.overhead),
         ("unexplained", seconds.unexplained),
     )
-    shown = [(name, part) for name, part in parts if abs(part) * observed >= 0.0005]
+    total = sum(part for _, part in parts)
+    shown = [(name, part) for name, part in parts if abs(part) >= 0.0005 * total]
     terms = " ".join(
-        f"{'−' if part < 0 else '+'} {name} {abs(part) * 1e3:.3g}" for name, part in shown
+        f"{'−' if part < 0 else '+'} {name} {format_seconds(abs(part))}" for name, part in shown
     )
-    return f"{format_seconds(1 / observed)} = {terms.removeprefix('+ ')} ms"
+    return f"{format_seconds(total)} = {terms.removeprefix('+ ')}"
 
 
 def _batches(b: BatchCeiling, depth: int) -> str:

@@ -304,6 +304,6 @@ def _rates(observed: float, p: Prediction) -> dict[str, float]:
 
 def _shortfall(case: Case) -> float | None:
     """Return what is missing to the prediction, None where there is none to compare with."""
-    if case.batch != 1:
+    if not case.is_predictable:
         return None
     return max(case.prediction.tokens_per_s - case.observed_tokens_per_s, 0.0)
