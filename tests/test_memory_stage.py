@@ -235,3 +235,17 @@ def test_refused_pinning_and_other_pages_are_said_once_each() -> None:
     warnings = measure(build_machine(2), lab).warnings
     assert sum("could not be pinned" in w for w in warnings) == 1
     assert "anon_2m pages were asked for, anon_4k were given" in warnings
+
+
+def test_a_cpu_that_goes_offline_meanwhile_is_said_and_the_measurement_goes_on() -> None:
+    """Its threads can no longer be pinned when the next buffer is opened."""
+    lab = FakeLab(bytes_per_s={1: 20e9, 2: 30e9})
+
+    def unplug(stage: str, done: float) -> None:
+        lab.refuses_pinning = True
+
+    found = measure_memory(
+        build_machine(2), load_plan("quick"), open_bench=lab.open, progress=unplug, clock=lab.clock
+    )
+    assert len(found.bandwidth) == 6
+    assert any("could not be pinned" in warning for warning in found.warnings)

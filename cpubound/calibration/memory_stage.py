@@ -361,11 +361,12 @@ def _obtained_warnings(runs: Sequence[CellRun]) -> list[str]:
     """Say where the system gave other pages than were asked for, or refused to pin."""
     found = []
     for run in runs:
-        cell, given = run.cell, run.measurement
-        if given.page_kind != cell.page_kind:
-            found.append(f"{cell.page_kind} pages were asked for, {given.page_kind} were given")
-        if cell.cpus is not None and given.cpus is None:
-            found.append("threads could not be pinned to CPUs: they were measured unpinned")
+        cell = run.cell
+        for given in run.buffers:
+            if given.page_kind != cell.page_kind:
+                found.append(f"{cell.page_kind} pages were asked for, {given.page_kind} were given")
+            if cell.cpus is not None and given.cpus is None:
+                found.append("threads could not be pinned to CPUs: they were measured unpinned")
     return found
 
 

@@ -96,8 +96,8 @@ def find_causes(noise: Noise) -> tuple[str, ...]:
         found.append(f"the speed drifted by {format_percent(noise.drift)}")
     if (noise.buffer_spread or 0) > _BUFFER_SPREAD:
         found.append(
-            f"equal buffers differed by ±{(noise.buffer_spread or 0) * 100:.0f} % "
-            "(where their pages lie, or when they were measured)"
+            f"equal buffers differed by ±{(noise.buffer_spread or 0) * 100:.0f} %, "
+            "by their pages or by when they were measured"
         )
     return tuple(found)
 
