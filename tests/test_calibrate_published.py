@@ -80,6 +80,7 @@ def test_the_table_and_its_summary_are_printed(rates, capsys):
     out = capsys.readouterr().out
     assert "2 series; 7 held-out rows: median |error|" in out
     assert "1 rows left out" in out
+    assert out.split("\n")[0].split()[:6] == ["series", "CPU", "engine", "rows", "held", "out"]
 
 
 def test_factors_are_free_of_each_machines_speed():
