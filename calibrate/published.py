@@ -304,6 +304,7 @@ def _table(results: Sequence[tuple[Series, Sequence[Held]]]) -> Table:
         columns=(
             "series",
             "CPU",
+            "engine",
             "rows",
             "held out",
             "median",
