@@ -113,7 +113,8 @@ def test_the_table_of_a_mixture_shows_active_and_total(run: Run) -> None:
     code, out, _ = run("qwen3-30b-a3b:Q4_K_M")
     assert code == 0
     assert "30.5 B parameters, 3.35 B of them active" in out
-    assert "Not chosen for this token: 27.2 B parameters of experts." in out
+    # 8 of 128 experts, up to rounding: what is read is a sixteenth.
+    assert "Of the experts 1.10 GB are chosen and read, of 17.6 GB in all." in out
     assert "embedding (rows)" in out
     assert "Only looked up by row" in out
     assert max(len(line) for line in out.splitlines()) <= 100

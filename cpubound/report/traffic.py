@@ -32,6 +32,8 @@ _FIELDS = (
     "state_write_bytes",
     "total_bytes",
     "resident_bytes",
+    "expert_bytes",
+    "lookup_bytes",
     "by_type",
     "by_role",
     "layers",
@@ -129,12 +131,16 @@ def traffic_notes(traffic: ModelTraffic) -> str:
             f"Of the KV cache spanned, flash-attention reads {format_decimal_bytes(touched)}: "
             "masked cells are skipped."
         )
-    tables = traffic.embedding_row_bytes
-    if tables:
-        lines.append(f"Only looked up by row: {format_decimal_bytes(tables)} of the token tables.")
-    idle = traffic.parameters - traffic.active_parameters
-    if idle and not traffic.unread:
-        lines.append(f"Not chosen for this token: {_count(idle)} parameters of experts.")
+    if traffic.lookup_bytes:
+        rows = format_decimal_bytes(traffic.embedding_row_bytes)
+        tables = format_decimal_bytes(traffic.lookup_bytes)
+        lines.append(f"Only looked up by row: {rows} of tables of {tables}.")
+    if traffic.expert_bytes:
+        read = sum(w.n_bytes for w in traffic.weights if w.role == "experts")
+        lines.append(
+            f"Of the experts {format_decimal_bytes(read)} are chosen and read, "
+            f"of {format_decimal_bytes(traffic.expert_bytes)} in all."
+        )
     for reason, n_bytes in traffic.unread.items():
         lines.append(f"Never read: {format_decimal_bytes(n_bytes)}, {reason}.")
     lines += [f"Assumed: {note}." for note in traffic.assumptions]

@@ -90,6 +90,8 @@ def compute_traffic(
         resident_bytes=weights.n_bytes
         - sum(weights.unread.values())
         + batch * (kv_allocated_bytes(layers, setting) + state_read),
+        expert_bytes=weights.expert_bytes,
+        lookup_bytes=weights.lookup_bytes,
         unread=weights.unread,
         assumptions=(
             *_assumptions(spec, batch),

@@ -23,7 +23,8 @@ class WeightTraffic:
     """The reads of one step, what no step reads (why → bytes), and what there is of weights.
 
     ``elements`` and ``n_bytes`` are those of all tensors; ``inactive_elements`` those of
-    experts not chosen and of tensors never read.
+    experts not chosen and of tensors never read; ``expert_bytes`` those of all experts;
+    ``lookup_bytes`` those of tables that are only looked up by row.
     """
 
     reads: tuple[WeightRead, ...]
@@ -31,6 +32,8 @@ class WeightTraffic:
     elements: int
     inactive_elements: int
     n_bytes: int
+    expert_bytes: int
+    lookup_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +92,7 @@ def weight_traffic(
     step = _step(spec, layers, batch, n_ctx, flash_attn)
     reads: list[tuple[Tensor, _Read, int]] = []
     unread: dict[str, int] = {}
-    elements = n_bytes = 0
+    elements = n_bytes = expert_bytes = lookup_bytes = 0
     inactive = 0.0
     for tensor, number in _alike(step):
         elements += number * tensor.elements
@@ -103,6 +106,8 @@ def weight_traffic(
         read = _read(step, tensor, block, stem)
         inactive += number * tensor.elements * (1 - read.active)
         reads.append((tensor, read, number))
+        expert_bytes += number * tensor.n_bytes if is_expert(stem) else 0
+        lookup_bytes += number * tensor.n_bytes if read.kind == "rows" else 0
     tied = _tied_output(spec)
     if tied is not None:
         rows = tied.elements // tied.shape[0]
@@ -115,12 +120,15 @@ def weight_traffic(
             tokens=batch,
         )
         reads.append((tied, as_output, 1))
+        lookup_bytes -= tied.n_bytes
     return WeightTraffic(
         reads=_grouped(reads),
         unread=dict(sorted(unread.items(), key=lambda item: -item[1])),
         elements=elements,
         inactive_elements=round(inactive),
         n_bytes=n_bytes,
+        expert_bytes=expert_bytes,
+        lookup_bytes=lookup_bytes,
     )
 
 
