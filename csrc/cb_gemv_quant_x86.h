@@ -36,15 +36,17 @@ static inline __m256 CB_NAME(add_q4_0)(__m256 sum, const cb_block_q4_0 *w,
 static inline __m256 CB_NAME(add_q4_k)(__m256 sum, const cb_block_q4_k *w,
                                        const cb_activations_256 *x) {
     const __m256i low = _mm256_set1_epi8(15);
-    uint32_t packed[3];
-    memcpy(packed, w->scales, sizeof packed);
-    /* Eight scales and eight minimums of 6 bits, as 16-bit integers, scales first. */
-    const uint32_t scale0 = packed[0] & 0x3F3F3F3F, minimum0 = packed[1] & 0x3F3F3F3F;
-    const uint32_t scale4 = (packed[2] & 0x0F0F0F0F) | (packed[0] >> 2 & 0x30303030);
-    const uint32_t minimum4 = (packed[2] >> 4 & 0x0F0F0F0F) | (packed[1] >> 2 & 0x30303030);
-    const __m256i both = _mm256_cvtepu8_epi16(
-        _mm_set_epi64x((int64_t)((uint64_t)minimum4 << 32 | minimum0),
-                       (int64_t)((uint64_t)scale4 << 32 | scale0)));
+    /* Eight scales and eight minimums of 6 bits, as 16-bit integers, scales first; their bytes
+     * are put together in general registers, of which nothing else here makes use. */
+    uint64_t first;
+    uint32_t last;
+    memcpy(&first, w->scales, sizeof first);
+    memcpy(&last, w->scales + sizeof first, sizeof last);
+    const uint64_t from0 = first & 0x3F3F3F3F3F3F3F3F;
+    const uint64_t from4 = (last & 0x0F0F0F0F) | (uint64_t)(last >> 4 & 0x0F0F0F0F) << 32 |
+                           (first >> 2 & 0x3030303030303030);
+    const __m256i both = _mm256_cvtepu8_epi16(_mm_unpacklo_epi32(
+        _mm_cvtsi64_si128((int64_t)from0), _mm_cvtsi64_si128((int64_t)from4)));
     const __m256i scales = _mm256_permute2x128_si256(both, both, 0x00);
     const __m256i minimum =
         _mm256_madd_epi16(both, _mm256_loadu_si256((const void *)x->group_sums));
