@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 EXPERIMENTS = {
-    "crosscheck": "bandwidth beside STREAM and likwid-bench",
+    "crosscheck": "kernels beside STREAM, likwid-bench and llama.cpp",
     "traffic": "bytes by rule beside bytes in llama.cpp's graph",
     "file_types": "tensor types by rule beside llama.cpp's quantiser",
     "accuracy": "the held-out error of predictions",
