@@ -398,6 +398,46 @@ def diagnose(
     return diagnose_run(case, notes)
 
 
+def diagnose_live(
+    model: str | ModelSpec,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    seconds: float = 15.0,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> Diagnosis:
+    """Run a model here, look while it runs, and say why it is as fast as it is.
+
+    Parameters and errors as of ``watch_live``.
+    """
+    from cpubound.advise.live import add_live
+
+    facts = watch_live(
+        model,
+        threads=threads,
+        depth=depth,
+        kv_type=kv_type,
+        flash_attn=flash_attn,
+        seconds=seconds,
+        profile=profile,
+        progress=progress,
+    )
+    diagnosis = diagnose(
+        model,
+        observed=facts.tokens_per_s,
+        threads=facts.threads,
+        depth=depth,
+        kv_type=kv_type,
+        flash_attn=flash_attn,
+        engine="llama-cpp-python",
+        profile=profile,
+    )
+    return add_live(diagnosis, facts)
+
+
 def what_if(
     model: str | ModelSpec,
     changes: Sequence[str],

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from fakes import FakeRunner
+from builders import GB, build_engine, build_machine, build_profile
+from fakes import FakeRunner, tiny_model
 
+from cpubound.advise.case import Case
+from cpubound.advise.diagnose import diagnose_run
+from cpubound.advise.diagnosis import Diagnosis
+from cpubound.advise.engines import find_engine
+from cpubound.advise.live import add_live
 from cpubound.advise.live_rules import LIVE_RULES, find_live_findings
 from cpubound.advise.values import ERROR, SEVERITIES
-from cpubound.engine import live, watch
+from cpubound.cli import main
+from cpubound.engine import find_runner, live, watch
 from cpubound.engine.live import add_residency, watch_decode
+from cpubound.engine.synth import write_model
 from cpubound.engine.values import RunSettings
 from cpubound.engine.watch import LiveFacts, Watch, live_facts
+from cpubound.machine import read_machine
 from cpubound.machine.activity import Activity
 from cpubound.machine.counters import Counters
 from cpubound.machine.processes import ProcessTime
+from cpubound.profile import save_profile
+from cpubound.report.diagnosis import diagnosis_document, diagnosis_text
+from cpubound.report.live import live_text
 
 RUNS = ((0.1, 0.1), (0.1, 0.1), (0.125, 0.125), (0.125, 0.125))
 START = Counters(
@@ -304,3 +318,110 @@ def test_reading_the_disk_is_an_error_with_the_bytes() -> None:
     assert finding.severity == ERROR
     assert finding.evidence["storage_bytes_per_token"] == 14e6
     assert "of the file are not in memory" in finding.message
+
+
+def diagnosis_at(share_of_prediction: float) -> Diagnosis:
+    profile = build_profile(
+        {2: 40 * GB}, build_engine({"Q4_0": {2: 20 * GB}}), machine=build_machine(2)
+    )
+    spec = tiny_model("Q4_0", layers=8, vocabulary_size=32000)
+    case = Case(
+        spec=spec,
+        profile=profile,
+        threads=2,
+        engine=find_engine("llama-cpp-python"),
+        model_argument="tiny.gguf",
+        observed_tokens_per_s=1.0,
+    )
+    rate = case.prediction.tokens_per_s * share_of_prediction
+    return diagnose_run(replace(case, observed_tokens_per_s=rate))
+
+
+def live_with(code: str) -> LiveFacts:
+    return msgspec.structs.replace(QUIET, **CASES[code][0])
+
+
+class TestDiagnosis:
+    def test_a_slow_run_that_was_disturbed_is_explained(self) -> None:
+        plain = diagnosis_at(0.05)
+        assert plain.gap == "unexplained"
+        found = add_live(plain, live_with("less-bandwidth"))
+        assert found.gap == "disturbance"
+        codes = [finding.code for finding in found.findings]
+        assert "less-bandwidth" in codes
+        assert "unexplained" not in codes
+        assert found.live is not None
+
+    def test_a_slow_run_in_which_nothing_was_seen_stays_unexplained(self) -> None:
+        found = add_live(diagnosis_at(0.05), QUIET)
+        assert found.gap == "unexplained"
+        assert "unexplained" in {finding.code for finding in found.findings}
+
+    def test_other_programs_alone_explain_nothing(self) -> None:
+        assert add_live(diagnosis_at(0.05), live_with("busy-machine")).gap == "unexplained"
+
+    @pytest.mark.parametrize(
+        ("code", "gap"), [("quota-oversubscribed", "configuration"), ("not-resident", "memory")]
+    )
+    def test_quota_and_memory_have_their_own_name(self, code: str, gap: str) -> None:
+        assert add_live(diagnosis_at(0.05), live_with(code)).gap == gap
+
+    def test_under_a_quota_that_runs_out_memory_is_never_the_limit(self) -> None:
+        assert add_live(diagnosis_at(1.0), live_with("quota-oversubscribed")).gap == "configuration"
+
+    def test_a_run_as_predicted_keeps_its_gap(self) -> None:
+        plain = diagnosis_at(1.0)
+        assert add_live(plain, live_with("stolen-time")).gap == plain.gap
+
+    def test_the_screen_and_the_document_show_what_was_seen(self) -> None:
+        found = add_live(diagnosis_at(0.05), live_with("less-bandwidth"))
+        text = " ".join(diagnosis_text(found).split())
+        assert "300 tokens in 15 s" in text
+        assert "memory read 14.1 GB/s (50.7 GB/s when calibrated)" in text
+        assert "disturbance" in text
+        assert diagnosis_document(found)["live"]["tokens"] == 300
+
+
+def test_what_is_unknown_is_left_out_of_the_line() -> None:
+    bare = LiveFacts(threads=2, seconds=10.0, tokens=50, tokens_per_s=5.0, drift=0.0)
+    assert live_text(bare) == "50 tokens in 10 s"
+
+
+@pytest.mark.parametrize(
+    "extra", [("--observed", "3"), ("--batch", "2"), ("--machine", "h100-sxm"), ("--n-ctx", "512")]
+)
+def test_live_takes_no_rate_of_another_run(
+    extra: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", "llama-3.2-1b:Q4_0", "--live", *extra]) == 2
+    assert "--live runs one sequence here" in capsys.readouterr().err
+
+
+def test_seconds_go_with_live(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "llama-3.2-1b:Q4_0", "--observed", "3", "--seconds", "5"]) == 2
+    assert "--seconds goes with --live" in capsys.readouterr().err
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(find_runner() is None, reason="llama-cpp-python is not installed")
+def test_the_command_runs_a_model_and_says_what_it_saw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("CPUBOUND_HOME", str(home))
+    machine = read_machine()
+    profile = build_profile({1: 40 * GB}, build_engine({"Q4_0": {1: 20 * GB}}), machine=machine)
+    save_profile(profile, home / "profile.json")
+    model = tmp_path / "tiny.gguf"
+    write_model(tiny_model("Q4_0"), model)
+    code = main(
+        ["diagnose", str(model), "--live", "--threads", "1", "--seconds", "1", "--json", "-"]
+    )
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    document = json.loads(captured.out)
+    seen = document["live"]
+    assert seen["tokens"] > 0
+    assert seen["tokens_per_s"] == pytest.approx(document["observed_tokens_per_s"])
+    assert seen["read_bytes_per_s"] > 0
+    assert seen["file_bytes"] == model.stat().st_size

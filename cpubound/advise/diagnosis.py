@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cpubound.advise.values import Finding
+from cpubound.engine.watch import LiveFacts
 
 
 class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +54,9 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     Rates are of all sequences of a batch together. ``gap`` is what keeps the rate below
     memory's ceiling: ``memory`` (it is near the ceiling, or the model does not fit),
-    ``kernel``, ``attention``, ``overhead``, ``configuration`` (settings), ``unexplained``, or
-    ``impossible``; None where a machine is known by its published peaks only.
+    ``kernel``, ``attention``, ``overhead``, ``configuration`` (settings), ``disturbance`` (a
+    watched run that lacked CPUs or bandwidth), ``unexplained``, or ``impossible``; None
+    where a machine is known by its published peaks only.
     """
 
     model: str
@@ -92,3 +94,4 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     batch_ceiling: BatchCeiling
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    live: LiveFacts | None = None  # what was seen while it ran here

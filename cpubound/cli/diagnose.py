@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from cpubound.cli.options import (
     MAX_DEPTH,
     MAX_THREADS,
+    FiniteRange,
     output_options,
     profile_option,
 )
 
+if TYPE_CHECKING:
+    from cpubound.advise.diagnosis import Diagnosis
+
 MAX_BATCH = 2**16
+LIVE_SECONDS = 15.0
 
 
 @click.command(name="diagnose")
@@ -24,6 +31,14 @@ MAX_BATCH = 2**16
     "log_path",
     metavar="FILE",
     help="Read it from what llama.cpp's programs, llama-bench, Ollama or LM Studio printed.",
+)
+@click.option(
+    "--live", is_flag=True, help="Run it here and look while it runs: faults, quota, who else runs."
+)
+@click.option(
+    "--seconds",
+    type=FiniteRange(1, 86400),
+    help=f"With --live: how long to look.  [default: {LIVE_SECONDS:g}]",
 )
 @click.option(
     "--run", type=click.IntRange(1), metavar="N", help="Which run of the log, if it holds several."
@@ -77,6 +92,8 @@ def command(
     model: str,
     observed: float | None,
     log_path: str | None,
+    live: bool,
+    seconds: float | None,
     run: int | None,
     threads: int | None,
     depth: int | None,
@@ -96,10 +113,33 @@ def command(
     MODEL is as for predict.
     """
     from cpubound import api
-    from cpubound.cli.output import print_result
+    from cpubound.cli.progress import progress_bar
+    from cpubound.errors import UsageError
     from cpubound.profile import load_profile
-    from cpubound.report import diagnosis as report
 
+    if not live and seconds is not None:
+        raise UsageError("--seconds goes with --live: add it, or leave it out")
+    profile = None if profile_path is None else load_profile(profile_path)
+    if live:
+        given = (observed, log_path, run, n_ctx, engine)
+        if any(value is not None for value in given) or batch != 1 or machine != "mine":
+            raise UsageError(
+                "--live runs one sequence here through llama-cpp-python: leave --observed, "
+                "--from-log, --run, --n-ctx, --engine, --batch and --machine out"
+            )
+        with progress_bar() as progress:
+            diagnosis = api.diagnose_live(
+                model,
+                threads=threads,
+                depth=depth or 0,
+                kv_type=kv_type or "f16",
+                flash_attn=flash_attn != "off",
+                seconds=seconds or LIVE_SECONDS,
+                profile=profile,
+                progress=progress,
+            )
+        _print(diagnosis, style=style, json_path=json_path, force=force)
+        return
     diagnosis = api.diagnose(
         model,
         observed=observed,
@@ -113,8 +153,15 @@ def command(
         flash_attn=None if flash_attn == "auto" else flash_attn == "on",
         engine=engine,
         machine=machine,
-        profile=None if profile_path is None else load_profile(profile_path),
+        profile=profile,
     )
+    _print(diagnosis, style=style, json_path=json_path, force=force)
+
+
+def _print(diagnosis: Diagnosis, *, style: str, json_path: str | None, force: bool) -> None:
+    from cpubound.cli.output import print_result
+    from cpubound.report import diagnosis as report
+
     print_result(
         report.diagnosis_document(diagnosis),
         report.diagnosis_table(diagnosis),

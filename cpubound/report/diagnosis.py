@@ -8,6 +8,7 @@ import msgspec
 
 from cpubound.advise.diagnosis import BatchCeiling, Diagnosis, SecondsOfGap
 from cpubound.report.findings import finding_lines, wrap_parts
+from cpubound.report.live import live_text
 from cpubound.report.tables import Table
 from cpubound.units import (
     format_decimal_bytes,
@@ -24,6 +25,7 @@ _GAPS = {
     "attention": "attention: it goes through the cache slower than memory gives it",
     "overhead": "overhead: barriers and small operators, not bytes",
     "configuration": "configuration: settings, not the machine",
+    "disturbance": "disturbance: something took CPUs or memory while it ran",
     "unexplained": "unexplained by the model, the machine and the settings given",
     "impossible": "none: the claim is impossible",
 }
@@ -68,6 +70,7 @@ def _facts(d: Diagnosis) -> list[tuple[str, str]]:
         ("bytes", " · ".join(_part(d, index) for index in range(len(d.table)))),
         ("share of", _shares(d)),
         (f"a {_step(d)} is", "" if d.seconds is None else _seconds(d.seconds)),
+        ("seen live", "" if d.live is None else live_text(d.live)),
         ("batches", _batches(d.batch_ceiling, d.depth_tokens)),
     ]
     return [(label, text) for label, text in facts if text]
