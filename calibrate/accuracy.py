@@ -9,72 +9,247 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import random
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
+import tomllib
 
 from cpubound import __version__, api, stats
 from cpubound.calibration.plan import load_plan
 from cpubound.calibration.probes import plan_probes
+from cpubound.engine import open_runner
+from cpubound.engine.synth import write_model
 from cpubound.model.resolve import resolve_model
+from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
+from cpubound.prediction.decode import predict_decode
 from cpubound.profile import MachineProfile, load_profile, save_profile
-from cpubound.report.tables import render_table
-from cpubound.report.validation import validation_document, validation_summary, validation_table
-from cpubound.units import MIB
-from cpubound.validation import Cell, Validation, summarize
+from cpubound.report.tables import Table, render_table
+from cpubound.report.validation import validation_document
+from cpubound.units import MIB, format_percent, format_significant
+from cpubound.validation import Cell, Setting, Validation, plan_cell, run_cells, summarize
 
-STANDARD_MODELS = (
-    "llama-3.2-1b:Q4_0",
-    "llama-3.2-1b:Q8_0",
-    "llama-3.2-1b:Q4_K_M",
-    "llama-3.2-1b:Q6_K",
-    "llama-3.2-1b:F16",
-)
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 SHAPE_KEYS = ("embedding_length", "block_count", "feed_forward_length")
+GROUPS_FILE = Path(__file__).with_name("held_out.toml")
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Models that are observed in one shuffled block, at every combination of the lists."""
+
+    models: tuple[str, ...]
+    threads: tuple[int, ...]
+    depths: tuple[int, ...] = (0,)
+    kv_types: tuple[str, ...] = ("f16",)
+    flash_attn: tuple[bool, ...] = (True,)
+
+    def settings(self, most_threads: int) -> list[Setting]:
+        """Return the settings of the cells, within the machine's CPUs."""
+        return [
+            Setting(
+                threads=threads,
+                depth_tokens=depth,
+                kv_type_k=kv_type,
+                kv_type_v=kv_type,
+                flash_attn=flash_attn,
+            )
+            for threads, depth, kv_type, flash_attn in product(
+                self.threads, self.depths, self.kv_types, self.flash_attn
+            )
+            if threads <= most_threads
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedCell:
+    """A cell with what our own kernels alone would have said of it."""
+
+    cell: Cell
+    kernel_tokens_per_s: float
+
+    @property
+    def kernel_error(self) -> float:
+        return self.kernel_tokens_per_s / self.cell.observed_tokens_per_s - 1
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the experiment and print its table."""
+    """Run the experiment and print its tables."""
     options = _parse(argv)
-    specs = [resolve_model(name) for name in options.models]
+    groups = load_groups(options.groups, options.real)
+    specs = [resolve_model(model) for group in groups for model in group.models]
     shared = shared_shapes(specs)
     if shared:
         print("\n".join(f"not held out: {line}" for line in shared), file=sys.stderr)
         return 1
-    validations = []
+    repetitions: list[list[JudgedCell]] = []
     for repetition in range(options.repetitions):
         profile = load_profile(options.profile) if options.profile else api.calibrate()
         print(f"profile {profile_hash(profile)[:16]} of {profile.created}", flush=True)
-        validation = api.validate(
-            specs,
-            depths=options.depth,
-            seconds=options.seconds,
-            seed=options.seed + repetition,
-            profile=profile,
-        )
-        validations.append(validation)
-        _print_validation(profile, validation)
         if options.out is not None:
-            _write(options.out, repetition, profile, validation)
-    if len(validations) > 1:
-        print(f"\nAll {len(validations)} repetitions together:")
-        cells = tuple(cell for v in validations for cell in v.cells)
-        print(
-            validation_summary(
-                msgspec.structs.replace(validations[0], cells=cells, summary=summarize(cells))
-            )
-        )
+            options.out.mkdir(parents=True, exist_ok=True)
+            save_profile(profile, options.out / f"profile-{repetition}.json")
+        cells = judge(profile, groups, options.seconds, options.seed + repetition)
+        repetitions.append(cells)
+        print(_heading(profile))
+        print(render_table(judged_table(cells), "markdown"))
+        print(f"\n{summary_text(cells)}\n", flush=True)
+        if options.out is not None:
+            _write(options.out / f"validation-{repetition}.json", profile, cells)
+    if len(repetitions) > 1:
+        print(f"All {len(repetitions)} repetitions together:")
+        print(summary_text([cell for cells in repetitions for cell in cells]))
         print(
             f"same cell, one repetition predicting the next: "
-            f"{repetition_distance([v.cells for v in validations]) * 100:.1f} % (median)"
+            f"{repetition_distance(repetitions) * 100:.1f} % (median)"
         )
     return 0
+
+
+def load_groups(path: Path, real: Sequence[str] = ()) -> list[Group]:
+    """Read the groups of cells; ``real`` are files of real models to judge as well."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    groups = msgspec.convert(data["groups"], list[Group])
+    if real:
+        groups.append(Group(models=tuple(real), threads=(1, 2)))
+    return groups
+
+
+def judge(
+    profile: MachineProfile, groups: Sequence[Group], seconds_per_cell: float, seed: int
+) -> list[JudgedCell]:
+    """Observe every cell of every group, the groups in random order."""
+    order = random.Random(seed)
+    found: dict[int, list[JudgedCell]] = {}
+    for place in order.sample(range(len(groups)), len(groups)):
+        found[place] = _judge_group(profile, groups[place], seconds_per_cell, seed)
+    return [cell for place in sorted(found) for cell in found[place]]
+
+
+def _judge_group(
+    profile: MachineProfile, group: Group, seconds_per_cell: float, seed: int
+) -> list[JudgedCell]:
+    settings = group.settings(profile.machine.effective_cpus)
+    specs = [resolve_model(model) for model in group.models]
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        cells, kernels = [], []
+        for number, spec in enumerate(specs):
+            path = spec.shards[0] if spec.shards else str(folder / f"{number}.gguf")
+            if not spec.shards:
+                write_model(spec, path, quantize=runner.quantize)
+            for setting in settings:
+                cells.append(plan_cell(profile, spec, path, setting))
+                kernels.append(kernel_tokens_per_s(profile, spec, setting))
+        counts = sorted({setting.threads for setting in settings})
+        validation = run_cells(
+            cells,
+            runner,
+            stack.enter_context(api.open_reference(profile, counts)),
+            seconds=seconds_per_cell * len(cells),
+            open_bytes=(profile.machine.usable_memory_bytes or 0) // 2,
+            progress=api.no_progress,
+            seed=seed,
+        )
+    return [
+        JudgedCell(cell=cell, kernel_tokens_per_s=kernel)
+        for cell, kernel in zip(validation.cells, kernels, strict=True)
+    ]
+
+
+def kernel_tokens_per_s(profile: MachineProfile, spec: ModelSpec, setting: Setting) -> float:
+    """Return what the profile says of a cell without its engine stage."""
+    traffic = compute_traffic(
+        spec,
+        depth_tokens=setting.depth_tokens,
+        kv_type_k=setting.kv_type_k,
+        kv_type_v=setting.kv_type_v,
+        flash_attn=setting.flash_attn,
+    )
+    alone = msgspec.structs.replace(profile, engine=None)
+    return predict_decode(alone, traffic, setting.threads).tokens_per_s
+
+
+def judged_table(cells: Sequence[JudgedCell]) -> Table:
+    """Return one row for each cell: the prediction, what was seen, and the other bases."""
+    return Table(
+        columns=(
+            "model",
+            "quant",
+            "threads",
+            "depth",
+            "KV",
+            "fa",
+            "predicted",
+            "observed (n)",
+            "error",
+            "paired",
+            "inside",
+            "noise",
+            "own kernels",
+            "bytes/bandwidth",
+        ),
+        rows=tuple(_row(judged) for judged in cells),
+        right=frozenset({"threads", "depth", "error", "paired", "own kernels", "bytes/bandwidth"}),
+    )
+
+
+def _row(judged: JudgedCell) -> tuple[str, ...]:
+    cell, p = judged.cell, judged.cell.prediction
+    return (
+        p.model,
+        p.quant_label,
+        str(p.threads),
+        str(p.depth_tokens),
+        p.kv_type_k,
+        "on" if p.flash_attn else "off",
+        f"{format_significant(p.tokens_per_s)} [{format_significant(p.low)}, "
+        f"{format_significant(p.high)}]",
+        f"{format_significant(cell.observed_tokens_per_s)} ({len(cell.samples_s)})",
+        format_percent(cell.relative_error),
+        "–" if cell.paired_error is None else format_percent(cell.paired_error),
+        "yes" if cell.inside else "no",
+        "–" if cell.noise_floor is None else f"±{cell.noise_floor * 100:.1f} %",
+        format_percent(judged.kernel_error, 0),
+        format_percent(cell.naive_error, 0),
+    )
+
+
+def summary_text(cells: Sequence[JudgedCell]) -> str:
+    """Return the statistics that the marks are about."""
+    s = summarize([judged.cell for judged in cells])
+    kernel = stats.median([abs(judged.kernel_error) for judged in cells])
+    paired = [c.cell.paired_error for c in cells if c.cell.paired_error is not None]
+    lines = [
+        f"{s.cells} cells: median |error| {s.median_abs_error * 100:.1f} %, 95th percentile "
+        f"{s.p95_abs_error * 100:.1f} %, worst {s.max_abs_error * 100:.1f} %, "
+        f"bias {s.bias * 100:+.1f} %",
+        f"inside the 90 % interval {round(s.coverage * s.cells)} ({s.coverage * 100:.0f} %), "
+        f"median width {s.median_relative_width * 100:.0f} %",
+        f"own kernels alone {kernel * 100:.1f} %, bytes over bandwidth "
+        f"{s.naive_median_abs_error * 100:.1f} %",
+    ]
+    if s.noise_floor is not None:
+        lines.append(f"noise floor {s.noise_floor * 100:.1f} %")
+    if paired:
+        lines.append(
+            f"paired |error| {stats.median([abs(e) for e in paired]) * 100:.1f} %, "
+            f"bias {stats.median(paired) * 100:+.1f} %"
+        )
+    return "\n".join(lines)
 
 
 def shared_shapes(specs: Sequence[ModelSpec]) -> list[str]:
@@ -85,7 +260,7 @@ def shared_shapes(specs: Sequence[ModelSpec]) -> list[str]:
         for spec in specs:
             for key in SHAPE_KEYS:
                 value = probe.spec.hyper_parameters.get(key)
-                if value is not None and value == spec.hyper_parameters.get(key):
+                if value and value == spec.hyper_parameters.get(key):
                     found.append(f"{probe.name} and {spec.name} share {key} {value}")
     return found
 
@@ -95,10 +270,10 @@ def profile_hash(profile: MachineProfile) -> str:
     return hashlib.sha256(msgspec.json.encode(profile)).hexdigest()
 
 
-def repetition_distance(repetitions: Sequence[Sequence[Cell]]) -> float:
+def repetition_distance(repetitions: Sequence[Sequence[JudgedCell]]) -> float:
     """Return the median distance of a cell's observation from its next repetition's."""
     distances = [
-        abs(before.observed_tokens_per_s / after.observed_tokens_per_s - 1)
+        abs(before.cell.observed_tokens_per_s / after.cell.observed_tokens_per_s - 1)
         for first, second in pairwise(repetitions)
         for before, after in zip(first, second, strict=True)
     ]
@@ -107,32 +282,32 @@ def repetition_distance(repetitions: Sequence[Sequence[Cell]]) -> float:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m calibrate accuracy", description=__doc__)
-    parser.add_argument("models", nargs="*", default=list(STANDARD_MODELS), help="files or names")
+    parser.add_argument("--groups", type=Path, default=GROUPS_FILE, help="TOML of the cells")
+    parser.add_argument("--real", nargs="*", default=[], help="files of real models, judged too")
     parser.add_argument("--repetitions", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=120.0, help="of observing, each time")
-    parser.add_argument("--depth", type=int, nargs="+", default=[0])
+    parser.add_argument("--seconds", type=float, default=6.0, help="of observing for each cell")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--profile", help="judge this profile instead of calibrating")
     parser.add_argument("--out", type=Path, help="folder for the profiles and JSON documents")
     return parser.parse_args(argv)
 
 
-def _print_validation(profile: MachineProfile, validation: Validation) -> None:
+def _heading(profile: MachineProfile) -> str:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    print(
+    engine = profile.engine
+    return (
         f"{now} · {profile.machine.cpu_model}, {profile.machine.effective_cpus} CPUs · "
-        f"cpubound {__version__} · {validation.engine} · noise {profile.noise.verdict} "
+        f"cpubound {__version__} · {engine.name if engine else 'no engine'} "
+        f"{engine.version if engine else ''} · noise {profile.noise.verdict} "
         f"(±{profile.noise.spread * 100:.0f} %)\n"
     )
-    print(render_table(validation_table(validation), "markdown"))
-    print(f"\n{validation_summary(validation)}\n", flush=True)
 
 
-def _write(folder: Path, repetition: int, profile: MachineProfile, validation: Validation) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    save_profile(profile, folder / f"profile-{repetition}.json")
-    document = validation_document(profile, validation)
-    (folder / f"validation-{repetition}.json").write_bytes(msgspec.json.encode(document))
+def _write(path: Path, profile: MachineProfile, cells: Sequence[JudgedCell]) -> None:
+    plain = tuple(judged.cell for judged in cells)
+    engine = profile.engine.version if profile.engine else ""
+    validation = Validation(cells=plain, summary=summarize(plain), engine=engine)
+    path.write_bytes(msgspec.json.encode(validation_document(profile, validation)))
 
 
 if __name__ == "__main__":

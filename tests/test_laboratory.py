@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from calibrate import accuracy
 from calibrate.__main__ import EXPERIMENTS, STANDARD_SET, main
+from cpubound.model.resolve import resolve_model
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -24,3 +26,16 @@ def test_the_standard_set_is_made_of_experiments() -> None:
 def test_an_unknown_experiment_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alchemy"]) == 2
     assert "alchemy" in capsys.readouterr().err
+
+
+def test_the_held_out_experiment_judges_sixty_cells_that_no_probe_resembles() -> None:
+    groups = accuracy.load_groups(accuracy.GROUPS_FILE)
+    cells = sum(len(group.models) * len(group.settings(2)) for group in groups)
+    assert cells >= 60
+    specs = [resolve_model(model) for group in groups for model in group.models]
+    assert accuracy.shared_shapes(specs) == []
+
+
+def test_a_group_leaves_out_threads_that_the_machine_does_not_have() -> None:
+    group = accuracy.Group(models=("m",), threads=(1, 2, 64), depths=(0, 512))
+    assert [s.threads for s in group.settings(2)] == [1, 1, 2, 2]
