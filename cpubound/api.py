@@ -583,7 +583,7 @@ def validate(
             for spec, path in zip(specs, paths, strict=True)
             for setting in settings
         ]
-        reference = stack.enter_context(_references(profile, counts))
+        reference = stack.enter_context(open_reference(profile, counts))
         validation = run_cells(
             cells,
             runner,
@@ -828,7 +828,7 @@ def watch_live(
             ),
             seconds=seconds,
             start_watch=lambda pid: watch_process(pid, cpus),
-            reference=stack.enter_context(_references(profile, (threads,))),
+            reference=stack.enter_context(open_reference(profile, (threads,))),
             progress=progress,
         )
         facts = add_residency(facts, spec.shards or (path,), traffic.file_bytes)
@@ -905,7 +905,7 @@ def _model_file(
 
 
 @contextmanager
-def _references(profile: MachineProfile, counts: Sequence[int]) -> Iterator[Callable[[int], float]]:
+def open_reference(profile: MachineProfile, counts: Sequence[int]) -> Iterator[Callable[[int], float]]:
     """Keep the reference kernel ready at the thread counts, as calibration placed it."""
     from cpubound.calibration.bandwidth import BandwidthCell, open_references
     from cpubound.kernels import open_kernel
