@@ -21,7 +21,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
-import tomllib
 
 from cpubound import __version__, api, stats
 from cpubound.calibration.plan import load_plan
