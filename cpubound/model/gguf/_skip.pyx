@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint64_t
 def skip_strings(const unsigned char[::1] window, int64_t position, uint64_t count):
     """Step over up to ``count`` length-prefixed strings that begin inside ``window``.
 
-    As ``cpubound.model.strings.skip_strings_in_python``, which says what is returned.
+    As ``cpubound.model.gguf.strings.skip_strings_in_python``, which says what is returned.
     """
     cdef int64_t last = window.shape[0] - 8
     cdef uint64_t end_of_all_files = (<uint64_t> 1 << 62) - 1
