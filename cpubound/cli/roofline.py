@@ -16,6 +16,7 @@ from cpubound.cli.options import (
 from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 if TYPE_CHECKING:
+    from cpubound.model.values import ModelSpec
     from cpubound.profile import MachineProfile
     from cpubound.report.roofline_document import MachineLine
     from cpubound.theory.budget import Roofs
@@ -140,25 +141,32 @@ def command(
     from cpubound.theory.source import ModelSource
 
     check_picture(plot_path, force=force)
+    spec = resolve_model(model, quant)
     roofs, line, memory_bytes, profile = _machine(
-        machine, profile_path, compute_precision, peak_flops, bandwidth, memory
+        machine,
+        profile_path,
+        compute_precision,
+        peak_flops,
+        bandwidth,
+        memory,
+        quantised=_is_quantised(spec),
     )
     type_k, type_v = api.split_kv_type(kv_type)
 
-    def source_of(text: str, file_type: str | None, size: float | None) -> ModelSource:
+    def source_of(spec: ModelSpec, size: float | None) -> ModelSource:
         return ModelSource(
-            resolve_model(text, file_type),
+            spec,
             kv_type_k=type_k,
             kv_type_v=type_v,
             flash_attn=flash_attn != "off",
             bytes_per_weight=size,
         )
 
-    source = source_of(model, quant, weight_bytes)
+    source = source_of(spec, weight_bytes)
     roofline = analyse(source, roofs, batches=batch, contexts=ctx, memory_bytes=memory_bytes)
     outlook = None
     if draft is not None:
-        drafter = None if draft == NO_DRAFT_MODEL else source_of(draft, None, None)
+        drafter = None if draft == NO_DRAFT_MODEL else source_of(resolve_model(draft), None)
         outlook = _outlook(
             source, drafter, roofs, profile, min(ctx), draft, acceptance, draft_tokens
         )
@@ -183,6 +191,8 @@ def _machine(
     peak_flops: float | None,
     bandwidth: float | None,
     memory: float | None,
+    *,
+    quantised: bool,
 ) -> tuple[Roofs, MachineLine, float | None, MachineProfile | None]:
     """Return the roofs, how to name them, the memory, and the profile if it is this machine."""
     from dataclasses import replace
@@ -190,7 +200,7 @@ def _machine(
     from cpubound.theory.budget import Roofs, require_positive
 
     if name == MINE:
-        roofs, line, memory_bytes, profile = _my_machine(profile_path)
+        roofs, line, memory_bytes, profile = _my_machine(profile_path, quantised)
     else:
         roofs, line, memory_bytes = _published_machine(name, precision, peak_flops)
         profile = None
@@ -206,7 +216,7 @@ def _machine(
 
 
 def _my_machine(
-    profile_path: str | None,
+    profile_path: str | None, quantised: bool
 ) -> tuple[Roofs, MachineLine, float | None, MachineProfile]:
     from cpubound.errors import ProfileError
     from cpubound.profile import load_profile
@@ -219,13 +229,15 @@ def _my_machine(
         raise ProfileError(
             "the profile has no read bandwidth (kernel read): run `cpubound calibrate` again"
         )
-    peak = _measured_peak(profile)
+    peak = _measured_peak(profile, quantised)
     machine = profile.machine
     line = MachineLine(
         name=MINE,
         title=machine.cpu_model or machine.architecture,
         bandwidth_origin="read, measured by calibrate",
-        peak_origin="not known" if peak is None else "measured by calibrate",
+        peak_origin="not known"
+        if peak is None
+        else f"measured by calibrate, {'8-bit integers' if quantised else 'floating point'}",
         measured_bytes_per_s=max(rates),
         sources={"measured": f"profile of {profile.created[:10]}"},
     )
@@ -233,17 +245,21 @@ def _my_machine(
     return roofs, line, machine.usable_memory_bytes, profile
 
 
-def _measured_peak(profile: MachineProfile) -> float | None:
-    """Return the best FLOP/s of a kernel that is compute-bound by its making, None without one."""
-    from cpubound import stats
+def _measured_peak(profile: MachineProfile, quantised: bool) -> float | None:
+    """Return the best measured operations per second, None if none were.
 
-    # More FLOPs to a byte than any CPU's balance; streaming kernels have less than one.
-    rates = [
-        m.flops_per_pass / stats.median(m.samples_s)
-        for m in profile.bandwidth
-        if m.flops_per_pass > 100 * m.bytes_per_pass
-    ]
-    return max(rates, default=None)
+    llama.cpp multiplies quantised weights as 8-bit integers, others in floating point.
+    """
+    kinds = ("int8",) if quantised else ("fp32", "bf16", "fp16")
+    return max((row.flops_per_s for row in profile.peak if row.dtype in kinds), default=None)
+
+
+def _is_quantised(spec: ModelSpec) -> bool:
+    by_block: dict[bool, int] = {}
+    for tensor in spec.tensors:
+        whole = tensor.type.block_size == 1
+        by_block[whole] = by_block.get(whole, 0) + tensor.n_bytes
+    return by_block.get(False, 0) > by_block.get(True, 0)
 
 
 def _published_machine(
@@ -279,24 +295,25 @@ def _outlook(
     acceptances: tuple[float, ...],
     draft_tokens: int,
 ) -> SpeculationOutlook:
-    """Return what drafting gives; one token's times are predicted where a profile can."""
+    """Return what drafting gives: from rates of several tokens at once where they were measured."""
     from cpubound.theory.speculative import look_ahead
 
-    work = target.work(context)
-    measured = profile is not None and profile.engine is not None
-    basis = "from the two roofs"
-    target_one = work.pass_seconds(1, roofs)
-    draft_one = 0.0 if draft is None else draft.work(context).pass_seconds(1, roofs)
-    if measured and profile is not None:
-        target_one = _predicted_seconds(profile, target, context)
-        draft_one = 0.0 if draft is None else _predicted_seconds(profile, draft, context)
-        basis = "one token as predict says; how much longer a pass takes, from the roofs"
-    if roofs.flops_per_s is None:
-        basis += "; the peak rate is not known, so a pass counts bytes only and gains are at most"
+    if profile is not None and profile.engine is not None and profile.engine.batch_rates:
+        basis = "llama.cpp's measured rates for so many tokens at once"
 
-    def target_seconds(tokens: int) -> float:
-        return target_one * work.pass_seconds(tokens, roofs) / work.pass_seconds(1, roofs)
+        def target_seconds(tokens: int) -> float:
+            return _predicted_seconds(profile, target, context, tokens)
 
+        draft_one = 0.0 if draft is None else _predicted_seconds(profile, draft, context, 1)
+    else:
+        basis = "from the two roofs"
+        if roofs.flops_per_s is None:
+            basis += "; the peak rate is not known: a pass counts bytes only and gains are at most"
+
+        def target_seconds(tokens: int) -> float:
+            return target.work(context).pass_seconds(tokens, roofs)
+
+        draft_one = 0.0 if draft is None else draft.work(context).pass_seconds(1, roofs)
     return look_ahead(
         name,
         target_seconds,
@@ -308,14 +325,22 @@ def _outlook(
     )
 
 
-def _predicted_seconds(profile: MachineProfile, source: ModelSource, context: int) -> float:
+def _predicted_seconds(
+    profile: MachineProfile, source: ModelSource, context: int, tokens: int
+) -> float:
+    """Return the predicted time of a pass over some tokens of one sequence.
+
+    Attention goes through the cache once for each token, as over a batch of sequences.
+    """
     from cpubound import api
 
     prediction = api.predict(
         source.spec,
+        threads=max(api.measured_threads(profile)),
         depth=context,
+        batch=tokens,
         kv_type=f"{source.kv_type_k}:{source.kv_type_v}",
         flash_attn=source.flash_attn,
         profile=profile,
     )
-    return 1 / prediction.tokens_per_s
+    return prediction.seconds.total

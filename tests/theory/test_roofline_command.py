@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from builders import GB, build_engine, build_machine, build_measurement, build_profile
+from builders import GB, build_engine, build_machine, build_profile
 
 from cpubound.cli import main
-from cpubound.profile import save_profile
+from cpubound.measured import PeakRate
+from cpubound.profile import BatchRate, save_profile
 
 Run = Callable[..., tuple[int, str, str]]
 H100 = ("--machine", "h100-sxm")
@@ -116,30 +117,46 @@ def test_this_machine_says_what_it_does_not_know(run: Run) -> None:
     assert "machine balance 10.0" in out
 
 
-def test_a_measured_peak_of_the_profile_is_used(run: Run, tmp_path: Path) -> None:
-    rows = (
-        build_measurement(2, 30.0 * GB),
-        build_measurement(
-            2, GB, kernel="peak", bytes_per_pass=64, flops_per_pass=10**9, samples_s=(0.01,)
-        ),
+def test_the_measured_peak_is_that_of_the_products_that_llama_cpp_makes(
+    run: Run, tmp_path: Path
+) -> None:
+    peak = tuple(
+        PeakRate(dtype=dtype, isa="avx2", threads=2, flops_per_s=rate, samples_flops_per_s=(rate,))
+        for dtype, rate in (("fp32", 1e11), ("int8", 4e11))
     )
-    profile = msgspec.structs.replace(build_profile({2: 30.0 * GB}), bandwidth=rows)
+    profile = msgspec.structs.replace(build_profile({2: 30.0 * GB}), peak=peak)
     save_profile(profile, tmp_path / "profile.json")
-    _, out, _ = run("llama-3.2-1b:Q4_0", "--json", "-")
-    machine = json.loads(out)["machine"]
-    assert machine["flops_per_s"] == pytest.approx(1e11)
-    assert machine["peak_origin"] == "measured by calibrate"
+    for quant, rate in (("Q4_0", 4e11), ("F16", 1e11)):
+        _, out, _ = run(f"llama-3.2-1b:{quant}", "--json", "-")
+        machine = json.loads(out)["machine"]
+        assert machine["flops_per_s"] == pytest.approx(rate)
+        assert "measured by calibrate" in machine["peak_origin"]
 
 
 @pytest.mark.usefixtures("with_profile")
-def test_speculation_here_rests_on_predictions_and_says_so(run: Run) -> None:
+def test_speculation_here_rests_on_the_roofs_where_batches_were_not_measured(run: Run) -> None:
     code, out, _ = run(
         "llama-3.1-8b:Q4_0", "--draft", "llama-3.2-1b:Q4_0", "--acceptance", "0.6,0.9", "--k", "3"
     )
     assert code == 0
-    assert "one token as predict says" in out
+    assert "from the two roofs" in out
     assert "gains are at most" in out
     assert "speed-up at k=3" in out
+
+
+def test_speculation_here_rests_on_measured_batches(run: Run, tmp_path: Path) -> None:
+    """Where four tokens cost four times one token, drafting cannot gain."""
+    rates = {"Q4_0": {2: 20.0 * GB}, "Q6_K": {2: 20.0 * GB}}
+    batches = tuple(
+        BatchRate(type=name, threads=2, tokens=n, bytes_per_s=20.0 * GB / n, relative_error=0.01)
+        for name in rates
+        for n in (2, 4, 8, 32)
+    )
+    engine = msgspec.structs.replace(build_engine(rates), batch_rates=batches)
+    save_profile(build_profile({2: 30.0 * GB}, engine), tmp_path / "profile.json")
+    _, out, _ = run("llama-3.1-8b:Q4_0", "--draft", "llama-3.2-1b:Q4_0", "--k", "3")
+    assert "measured rates for so many tokens at once" in out
+    assert "no gain possible here" in out
 
 
 def test_speculation_on_a_published_machine_rests_on_the_roofs(run: Run) -> None:
