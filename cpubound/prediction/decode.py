@@ -21,9 +21,9 @@ from cpubound.prediction.rates import (
     engine_cost,
     kernel_rate,
     memory_shares_at,
-    read_bandwidth,
     state_rate,
     weight_rate,
+    weights_bandwidth,
 )
 from cpubound.prediction.terms import Part, part_from_rate, shorten, sum_parts
 from cpubound.prediction.values import Prediction, SecondsByPart
@@ -81,7 +81,7 @@ def split_step(profile: MachineProfile, traffic: ModelTraffic, threads: int) -> 
     """Predict the seconds of weights, attention and overhead; raises as ``predict_decode``."""
     if threads < 1:
         raise UsageError(f"threads must be at least 1 ({threads})")
-    bandwidth = read_bandwidth(profile, threads)
+    bandwidth = weights_bandwidth(profile, threads)
     if bandwidth is None:
         raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
     basis = _choose_basis(profile, traffic, threads)
@@ -294,7 +294,6 @@ def profile_assumptions(profile: MachineProfile, threads: int) -> tuple[str, ...
         found.append(f"no row used more than {most} threads")
     elif threads > most:
         found.append(
-            f"{threads} threads are more than the {most} effective CPUs: "
-            "expect less than predicted"
+            f"{threads} threads are more than the {most} effective CPUs: expect less than predicted"
         )
     return tuple(found)

@@ -24,7 +24,7 @@ from cpubound.prediction.decode import (
     seconds_interval,
     state_part,
 )
-from cpubound.prediction.rates import attention_rate, engine_cost, read_bandwidth
+from cpubound.prediction.rates import attention_rate, engine_cost, weights_bandwidth
 from cpubound.prediction.terms import Part, part_from_rate, sum_parts
 from cpubound.prediction.values import PromptPrediction, SecondsByPart
 from cpubound.profile import EngineCalibration, MachineProfile
@@ -51,7 +51,7 @@ def predict_prompt(
     """
     if threads < 1:
         raise UsageError(f"threads must be at least 1 ({threads})")
-    engine, bandwidth = profile.engine, read_bandwidth(profile, threads)
+    engine, bandwidth = profile.engine, weights_bandwidth(profile, threads)
     if engine is None or not engine.batch_rates or bandwidth is None:
         raise ProfileError(
             "the profile has no rates for prompts: run `cpubound calibrate` with llama.cpp again"

@@ -71,6 +71,15 @@ def read_bandwidth(
     return interpolate(points, threads) if points else None
 
 
+def weights_bandwidth(profile: MachineProfile, threads: int) -> float | None:
+    """Return the read bandwidth of pages as weights lie on them: mapped from a file.
+
+    Where that was not measured, of 4 KiB pages.
+    """
+    mapped = read_bandwidth(profile, threads, "file")
+    return read_bandwidth(profile, threads) if mapped is None else mapped
+
+
 def weight_rate(
     engine: EngineCalibration, type_name: str, columns: int, threads: int
 ) -> Rate | None:
