@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,13 @@ def test_importing_the_package_and_the_command_line_imports_nothing_heavy() -> N
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert output.stdout.strip() == "[]"
+
+
+def test_every_folder_of_the_package_is_in_the_wheel() -> None:
+    text = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
+    listed = set(re.findall(r'^    "(cpubound[a-z._]*)",$', text, re.MULTILINE))
+    folders = {
+        ".".join(path.parent.relative_to(PACKAGE.parent).parts)
+        for path in PACKAGE.rglob("__init__.py")
+    }
+    assert folders == listed

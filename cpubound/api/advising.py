@@ -1,0 +1,297 @@
+"""Verbs that give advice: tune, diagnose."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cpubound.advise.diagnosis import Diagnosis
+from cpubound.advise.tune import Advice, fewest_threads
+from cpubound.api.common import (
+    Progress,
+    check_threads,
+    measured_threads,
+    no_progress,
+    refuse_too_big,
+    spec_of,
+    split_kv_type,
+)
+from cpubound.api.engines import model_file, open_reference
+from cpubound.api.predicting import inspect_model, predict_at
+from cpubound.engine.watch import LiveFacts
+from cpubound.errors import UsageError
+from cpubound.machine.values import Machine
+from cpubound.model.values import ModelSpec
+from cpubound.prediction.values import Prediction
+from cpubound.profile import MachineProfile, load_profile
+from cpubound.validation import Setting
+
+if TYPE_CHECKING:
+    pass
+
+
+def tune(
+    model: str | ModelSpec,
+    *,
+    depth: int = 0,
+    kv_type: str | None = None,
+    target: float | None = None,
+    verify_seconds: float | None = None,
+    seed: int | None = None,
+    profile: MachineProfile | None = None,
+    machine: Machine | None = None,
+    model_path: str | None = None,
+    progress: Progress = no_progress,
+) -> Advice:
+    """Choose threads, CPUs, flash-attention and KV type for a model at a depth.
+
+    Parameters
+    ----------
+    kv_type : one type for K and V, or ``K:V``; by default the best of those measured.
+    target : a wanted rate in tok/s: find the file type and the context that give it.
+    verify_seconds : run the choice, its neighbours and the programs' defaults for so long.
+    machine : the machine as it is now, where its limits (quota, affinity, memory) may be others
+        than when the profile was made; by default as the profile has it.
+    model_path : the file's name in the commands; by default the model's own.
+
+    Raises
+    ------
+    UsageError : a KV type that is none.
+    MachineError : the model does not fit into memory; with ``verify_seconds`` no engine.
+    """
+    from cpubound.advise.tune.session import Session, advise, kv_options, tunable_threads
+    from cpubound.calibration.threads import placement
+
+    profile = profile or load_profile()
+    spec = spec_of(model)
+    options = [split_kv_type(kv_type)] if kv_type else kv_options(profile, depth)
+    made_on = profile.machine
+    profile = profile if machine is None else msgspec.structs.replace(profile, machine=machine)
+    session = Session(profile=profile, spec=spec, thread_counts=tunable_threads(profile))
+    refuse_too_big(profile, session.smallest_traffic(depth, options))
+    advice = advise(
+        session,
+        partial(placement, profile.machine),
+        depth_tokens=depth,
+        kv_options=options,
+        model_path=model_path or (spec.shards[0] if spec.shards else f"{spec.name}.gguf"),
+        target=target,
+        made_on=made_on,
+    )
+    if verify_seconds is None:
+        return advice
+    return _verify(advice, session.predict, spec, verify_seconds, seed, progress)
+
+
+def _verify(
+    advice: Advice,
+    predict_setting: Callable[[Setting], Prediction],
+    spec: ModelSpec,
+    seconds: float,
+    seed: int | None,
+    progress: Progress,
+) -> Advice:
+    """Add real runs of the choice, its neighbours and the programs' defaults."""
+    from cpubound.advise.tune.verify import verify
+    from cpubound.engine import open_runner
+
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        found = verify(
+            advice,
+            predict_setting,
+            runner,
+            model_file(spec, folder / f"{spec.name}.gguf", progress),
+            seconds=seconds,
+            seed=random.randrange(2**32) if seed is None else seed,
+            progress=progress,
+        )
+    return msgspec.structs.replace(advice, verification=found)
+
+
+def diagnose(
+    model: str | ModelSpec,
+    *,
+    observed: float | None = None,
+    log: str | Path | None = None,
+    run: int | None = None,
+    threads: int | None = None,
+    depth: int | None = None,
+    n_ctx: int | None = None,
+    batch: int = 1,
+    kv_type: str | None = None,
+    flash_attn: bool | None = None,
+    engine: str | None = None,
+    machine: str = "mine",
+    profile: MachineProfile | None = None,
+) -> Diagnosis:
+    """Say why a model ran as fast as it did: what the rate implies, what explains it, what helps.
+
+    What is left at None is taken from the log, and then from the engine's own defaults.
+
+    Parameters
+    ----------
+    observed : the rate of generation, in tokens per second of all sequences together.
+    log : a file with what the engine printed, instead of ``observed``.
+    run : which run of the log, from 1, where it holds several.
+    engine : the program that ran it (``advise.engines``): its defaults, and how it is told.
+    machine : ``mine``, or a published machine (``theory.presets``), also one with a GPU.
+    profile : of the machine that ran it; by default this machine's, checked to be of it.
+
+    Raises
+    ------
+    UsageError : neither or both of ``observed`` and ``log``, a rate that is no positive number,
+        several runs and no number, a run on a GPU held against a profile.
+    InputError : a log that cannot be read, tells no rate, or is of another model.
+    """
+    from cpubound.advise.diagnose import MINE, diagnose_published, diagnose_run
+    from cpubound.advise.logs import choose_run, read_log_file, require_cpu
+    from cpubound.advise.question import Question, case_of, setting_of
+    from cpubound.machine import read_machine
+    from cpubound.theory.presets import find_preset
+
+    if (observed is None) == (log is None):
+        raise UsageError("give the observed rate or a log, one of them: --observed, --from-log")
+    logged = None if log is None else choose_run(read_log_file(Path(log)), run)
+    question = Question(
+        observed_tokens_per_s=observed,
+        run=logged,
+        threads=threads,
+        depth_tokens=depth,
+        n_ctx=n_ctx,
+        batch=batch,
+        kv_types=None if kv_type is None else split_kv_type(kv_type),
+        flash_attn=flash_attn,
+        engine=engine,
+    )
+    preset = None if machine == MINE else find_preset(machine)
+    spec = spec_of(model)
+    if preset is not None:
+        return diagnose_published(setting_of(question, spec, True), question.observed, preset)
+    if logged is not None:
+        require_cpu(logged)
+    # A profile that was asked for may be another machine's; the default one should be this one's.
+    now = read_machine() if profile is None else None
+    argument = model if isinstance(model, str) else (*spec.shards, spec.name)[0]
+    case, notes = case_of(
+        question, spec, profile or load_profile(), model_argument=argument, machine_now=now
+    )
+    return diagnose_run(case, notes)
+
+
+def diagnose_live(
+    model: str | ModelSpec,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    seconds: float = 15.0,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> Diagnosis:
+    """Run a model here, look while it runs, and say why it is as fast as it is.
+
+    Parameters and errors as of ``watch_live``.
+    """
+    from cpubound.advise.live import add_live
+
+    facts = watch_live(
+        model,
+        threads=threads,
+        depth=depth,
+        kv_type=kv_type,
+        flash_attn=flash_attn,
+        seconds=seconds,
+        profile=profile,
+        progress=progress,
+    )
+    diagnosis = diagnose(
+        model,
+        observed=facts.tokens_per_s,
+        threads=facts.threads,
+        depth=depth,
+        kv_type=kv_type,
+        flash_attn=flash_attn,
+        engine="llama-cpp-python",
+        profile=profile,
+    )
+    return add_live(diagnosis, facts)
+
+
+def watch_live(
+    model: str | ModelSpec,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    seconds: float = 15.0,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> LiveFacts:
+    """Run a model through llama.cpp here and look, while it decodes, at what it waits for.
+
+    A model without a file is synthesised in a temporary folder at the same shapes and types.
+
+    Parameters
+    ----------
+    threads : by default those that ``tune`` would choose.
+    seconds : how long to watch.
+
+    Raises
+    ------
+    UsageError : more threads than effective CPUs.
+    MachineError : the model does not fit into memory, no engine, no space.
+    """
+    from cpubound.engine import open_runner
+    from cpubound.engine.live import add_residency, watch_decode
+    from cpubound.engine.values import RunSettings
+    from cpubound.engine.watch import watch_process
+    from cpubound.prediction.rates import read_bandwidth
+
+    profile = profile or load_profile()
+    spec = spec_of(model)
+    type_k, type_v = split_kv_type(kv_type)
+    traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+    refuse_too_big(profile, traffic)
+    if threads is None:
+        candidates = predict_at(profile, traffic, measured_threads(profile))
+        threads = fewest_threads(candidates).threads
+    check_threads(profile.machine, (threads,))
+    machine = profile.machine
+    cpus = frozenset(machine.allowed_cpus)
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        path = model_file(spec, folder / f"{spec.name}.gguf", progress)
+        facts = watch_decode(
+            runner,
+            RunSettings(
+                model_path=path,
+                threads=threads,
+                depth_tokens=depth,
+                kv_type_k=type_k,
+                kv_type_v=type_v,
+                flash_attn=flash_attn,
+            ),
+            seconds=seconds,
+            start_watch=lambda pid: watch_process(pid, cpus),
+            reference=stack.enter_context(open_reference(profile, (threads,))),
+            progress=progress,
+        )
+        facts = add_residency(facts, spec.shards or (path,), traffic.file_bytes)
+    clocks = [kind.max_khz for kind in machine.core_kinds if kind.max_khz]
+    return msgspec.structs.replace(
+        facts,
+        calibrated_bytes_per_s=read_bandwidth(profile, threads),
+        highest_clock_hz=min(clocks) * 1e3 if clocks else None,
+    )

@@ -1,0 +1,289 @@
+"""Verbs that measure: calibrate, validate, breakdown."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from cpubound.advise.tune import fewest_threads
+from cpubound.api.common import (
+    Progress,
+    check_threads,
+    measured_threads,
+    no_progress,
+    refuse_too_big,
+    refuse_too_big_for,
+    saved_profile,
+    spec_of,
+    split_kv_type,
+)
+from cpubound.api.engines import engine_files, model_file, open_engine, open_reference, quantizer
+from cpubound.api.predicting import inspect_model, predict_at
+from cpubound.breakdown import Breakdown
+from cpubound.errors import UsageError
+from cpubound.model.values import ModelSpec, ModelTraffic
+from cpubound.profile import MachineProfile, load_profile
+from cpubound.prompt_validation import PromptValidation
+from cpubound.validation import Setting, Validation
+
+if TYPE_CHECKING:
+    pass
+
+
+def calibrate(
+    *,
+    quick: bool = False,
+    thorough: bool = False,
+    engine: bool = True,
+    types: Sequence[str] | None = None,
+    engine_path: str | None = None,
+    progress: Progress = no_progress,
+    keep_partial: Callable[[MachineProfile], None] = lambda _: None,
+) -> MachineProfile:
+    """Measure this machine, and llama.cpp on it.
+
+    Parameters
+    ----------
+    quick : under 20 seconds, four quant types.
+    thorough : some ten minutes, more buffers and rounds of everything.
+    engine : measure llama.cpp too; False leaves its stage out.
+    types : the quant types to measure instead of the plan's.
+    engine_path : a llama-bench binary to measure through, instead of llama-cpp-python.
+    keep_partial : given what there is when the engine stage is interrupted or fails.
+
+    Raises
+    ------
+    MachineError : no memory, no kernels, no engine, or no space for the probes.
+    UsageError : an unknown quant type, or quick and thorough at once.
+    """
+    from cpubound.calibration.calibrate import calibrate as measure
+    from cpubound.calibration.instruments import open_instruments
+    from cpubound.calibration.plan import load_plan
+    from cpubound.engine.synth import write_model
+    from cpubound.kernels import open_kernel
+    from cpubound.machine import read_machine
+
+    if quick and thorough:
+        raise UsageError("a calibration is quick or thorough: give one of --quick and --thorough")
+    name = "quick" if quick else "thorough" if thorough else "standard"
+    plan = load_plan(name, tuple(types) if types else None)
+    machine = read_machine()
+    with ExitStack() as stack:
+        runner = open_engine(engine_path) if engine else None
+        if runner is not None:
+            stack.callback(runner.close)
+        return measure(
+            machine,
+            plan,
+            open_bench=open_kernel,
+            runner=runner,
+            write_model=partial(write_model, quantize=quantizer(runner)),
+            progress=progress,
+            keep_partial=keep_partial,
+            instruments=open_instruments(machine),
+        )
+
+
+def validate(
+    models: Sequence[str | ModelSpec],
+    *,
+    threads: Sequence[int] | None = None,
+    depths: Sequence[int] = (0,),
+    batches: Sequence[int] = (1,),
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    seconds: float = 60.0,
+    seed: int | None = None,
+    engine_path: str | None = None,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> Validation:
+    """Run models through llama.cpp beside their predictions.
+
+    A model without a file is synthesised in a temporary folder at the same shapes and types.
+
+    Parameters
+    ----------
+    batches : numbers of sequences that are decoded together.
+    engine_path : a llama-bench binary to run, instead of llama-cpp-python.
+
+    Raises
+    ------
+    UsageError : more threads than effective CPUs.
+    MachineError : a model that does not fit into memory, no engine, no space.
+    """
+    from cpubound.validation import plan_cell, run_cells, warn_of_other_build
+
+    profile = profile or load_profile()
+    specs = [spec_of(model) for model in models]
+    counts = tuple(threads) if threads else measured_threads(profile)
+    check_threads(profile.machine, counts)
+    type_k, type_v = split_kv_type(kv_type)
+    settings = [
+        Setting(
+            threads=t,
+            depth_tokens=d,
+            batch=b,
+            kv_type_k=type_k,
+            kv_type_v=type_v,
+            flash_attn=flash_attn,
+        )
+        for t in counts
+        for d in depths
+        for b in batches
+    ]
+    for spec in specs:
+        most = inspect_model(spec, depth=max(depths), batch=max(batches), kv_type=kv_type)
+        refuse_too_big(profile, most)
+    with ExitStack() as stack:
+        runner, paths = stack.enter_context(engine_files(specs, progress, engine_path))
+        cells = [
+            plan_cell(profile, spec, path, setting)
+            for spec, path in zip(specs, paths, strict=True)
+            for setting in settings
+        ]
+        reference = stack.enter_context(open_reference(profile, counts))
+        validation = run_cells(
+            cells,
+            runner,
+            reference,
+            seconds=seconds,
+            open_bytes=(profile.machine.usable_memory_bytes or 0) // 2,
+            progress=progress,
+            seed=random.randrange(2**32) if seed is None else seed,
+        )
+        return warn_of_other_build(profile, validation, runner.identity())
+
+
+def validate_prompts(
+    models: Sequence[str | ModelSpec],
+    prompts: Sequence[int],
+    *,
+    threads: Sequence[int] | None = None,
+    depths: Sequence[int] = (0,),
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    seconds: float = 60.0,
+    seed: int | None = None,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> PromptValidation:
+    """Process prompts through llama.cpp beside their predictions; raises as ``validate``."""
+    from cpubound.prompt_validation import plan_prompt, run_prompts
+
+    profile = profile or load_profile()
+    specs = [spec_of(model) for model in models]
+    counts = tuple(threads) if threads else measured_threads(profile)[-1:]
+    check_threads(profile.machine, counts)
+    type_k, type_v = split_kv_type(kv_type)
+    for spec in specs:
+        deepest = max(depths) + max(prompts)
+        refuse_too_big(profile, inspect_model(spec, depth=deepest, kv_type=kv_type))
+    with engine_files(specs, progress) as (runner, paths):
+        cells = [
+            plan_prompt(
+                profile,
+                spec,
+                path,
+                Setting(
+                    threads=t,
+                    depth_tokens=d,
+                    kv_type_k=type_k,
+                    kv_type_v=type_v,
+                    flash_attn=flash_attn,
+                ),
+                prompt,
+            )
+            for spec, path in zip(specs, paths, strict=True)
+            for t in counts
+            for d in depths
+            for prompt in prompts
+        ]
+        return run_prompts(
+            cells,
+            runner,
+            seconds=seconds,
+            progress=progress,
+            seed=random.randrange(2**32) if seed is None else seed,
+        )
+
+
+def breakdown(
+    model: str | ModelSpec,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    tokens: int | None = None,
+    seed: int | None = None,
+    profile: MachineProfile | None = None,
+    progress: Progress = no_progress,
+) -> Breakdown:
+    """Measure where the time of a token goes, beside its prediction if there is a profile.
+
+    A model without a file is synthesised in a temporary folder at the same shapes and types.
+
+    Parameters
+    ----------
+    threads : by default those that ``tune`` would choose; all effective CPUs without a profile.
+    tokens : decoded in each of three ways; by default what takes about 20 seconds in all.
+
+    Raises
+    ------
+    UsageError : more threads than effective CPUs.
+    MachineError : the model does not fit into memory, no engine, no space.
+    """
+    from cpubound.breakdown import run_rounds, take_apart
+    from cpubound.engine import open_runner
+    from cpubound.engine.values import RunSettings
+    from cpubound.machine import read_machine
+    from cpubound.prediction.parts import predict_parts
+
+    profile = profile or saved_profile()
+    machine = profile.machine if profile else read_machine()
+    spec = spec_of(model)
+    type_k, type_v = split_kv_type(kv_type)
+
+    def traffic_at(tokens_in_cache: int) -> ModelTraffic:
+        return inspect_model(spec, depth=tokens_in_cache, kv_type=kv_type, flash_attn=flash_attn)
+
+    refuse_too_big_for(machine, traffic_at(depth))
+    if threads is None:
+        threads = machine.effective_cpus
+        if profile is not None:
+            candidates = predict_at(profile, traffic_at(depth), measured_threads(profile))
+            threads = fewest_threads(candidates).threads
+    check_threads(machine, (threads,))
+    with ExitStack() as stack:
+        runner = stack.enter_context(open_runner())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        rounds = run_rounds(
+            runner,
+            RunSettings(
+                model_path=model_file(spec, folder / f"{spec.name}.gguf", progress),
+                threads=threads,
+                depth_tokens=depth,
+                kv_type_k=type_k,
+                kv_type_v=type_v,
+                flash_attn=flash_attn,
+            ),
+            tokens=tokens,
+            progress=progress,
+            seed=random.randrange(2**32) if seed is None else seed,
+        )
+        identity = runner.identity()
+    traffic = traffic_at(depth + len(rounds[0].unobserved_s) // 2)
+    return take_apart(
+        traffic,
+        rounds,
+        predict_parts(profile, traffic, threads) if profile else {},
+        depth_tokens=depth,
+        threads=threads,
+        engine=f"{identity.name} {identity.version}",
+    )

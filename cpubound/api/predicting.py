@@ -1,0 +1,249 @@
+"""Verbs that need no engine: inspect, predict, survey, what-if, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cpubound.advise.compare import Comparison
+from cpubound.advise.tune import fewest_threads
+from cpubound.api.common import measured_threads, spec_of, split_kv_type
+from cpubound.errors import CpuboundError, ProfileError
+from cpubound.model.values import ModelSpec, ModelTraffic
+from cpubound.prediction.values import Prediction, PromptPrediction
+from cpubound.prediction.what_if import WhatIf
+from cpubound.profile import MachineProfile, load_profile
+
+if TYPE_CHECKING:
+    pass
+
+
+def inspect_model(
+    model: str | ModelSpec,
+    *,
+    depth: int = 0,
+    n_ctx: int | None = None,
+    batch: int = 1,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+) -> ModelTraffic:
+    """Work out the bytes that one decode step of a model reads and writes.
+
+    Parameters
+    ----------
+    model : a MODEL argument (path, catalogue name, …) or its spec.
+    depth : tokens already in the cache.
+    n_ctx : cells allocated; by default what the depth needs.
+    kv_type : one type for K and V, or ``K:V``.
+
+    Raises
+    ------
+    ModelFileError, UsageError : the model cannot be read, or a setting is wrong.
+    """
+    from cpubound.model.traffic import compute_traffic
+
+    type_k, type_v = split_kv_type(kv_type)
+    return compute_traffic(
+        spec_of(model),
+        depth_tokens=depth,
+        n_ctx=n_ctx,
+        batch=batch,
+        kv_type_k=type_k,
+        kv_type_v=type_v,
+        flash_attn=flash_attn,
+    )
+
+
+def predict(
+    model: str | ModelSpec,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    n_ctx: int | None = None,
+    batch: int = 1,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    profile: MachineProfile | None = None,
+) -> Prediction:
+    """Predict the decode speed of a model.
+
+    Parameters
+    ----------
+    threads : decode threads; by default those that ``tune`` would choose.
+    batch : sequences decoded together; the speed is that of all of them.
+    """
+    profile = profile or load_profile()
+    traffic = inspect_model(
+        model, depth=depth, n_ctx=n_ctx, batch=batch, kv_type=kv_type, flash_attn=flash_attn
+    )
+    if threads is None:
+        return fewest_threads(predict_at(profile, traffic, measured_threads(profile)))
+    return predict_at(profile, traffic, (threads,))[0]
+
+
+def predict_at(
+    profile: MachineProfile, traffic: ModelTraffic, threads: Iterable[int]
+) -> tuple[Prediction, ...]:
+    """Predict one step's traffic at several thread counts, in their order."""
+    from cpubound.prediction.decode import predict_decode
+
+    return tuple(predict_decode(profile, traffic, count) for count in threads)
+
+
+def predict_prompt(
+    model: str | ModelSpec,
+    prompt: int,
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    profile: MachineProfile | None = None,
+) -> PromptPrediction:
+    """Predict how long a prompt takes before the answer begins.
+
+    Parameters
+    ----------
+    prompt : tokens of the prompt.
+    threads : batch threads; by default the most that were measured.
+    depth : tokens already in the cache.
+
+    Raises
+    ------
+    ProfileError : the profile holds no rates of llama.cpp for several tokens at once.
+    """
+    from cpubound.model.traffic import prompt_steps
+    from cpubound.prediction.prompt import predict_prompt as predict_steps
+
+    profile = profile or load_profile()
+    spec = spec_of(model)
+    type_k, type_v = split_kv_type(kv_type)
+    steps = prompt_steps(
+        spec,
+        prompt,
+        depth_tokens=depth,
+        kv_type_k=type_k,
+        kv_type_v=type_v,
+        flash_attn=flash_attn,
+    )
+    after = inspect_model(spec, depth=depth + prompt, kv_type=kv_type, flash_attn=flash_attn)
+    return predict_steps(profile, steps, after, threads or max(measured_threads(profile)))
+
+
+def survey(
+    models: Iterable[ModelSpec],
+    *,
+    depth: int = 0,
+    n_ctx: int | None = None,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    profile: MachineProfile | None = None,
+) -> tuple[Prediction, ...]:
+    """Predict many models at their best threads and return those that fit, fastest first.
+
+    A model whose weights alone exceed the memory is passed over without more work, as is one
+    whose bytes cannot be worked out.
+    """
+    profile = profile or load_profile()
+    memory = profile.machine.usable_memory_bytes
+    found = []
+    for spec in models:
+        if memory is not None and sum(tensor.n_bytes for tensor in spec.tensors) > memory:
+            continue
+        try:
+            traffic = inspect_model(
+                spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn
+            )
+        except CpuboundError:
+            continue
+        chosen = fewest_threads(predict_at(profile, traffic, measured_threads(profile)))
+        if chosen.fits_in_memory is not False:
+            found.append(chosen)
+    return tuple(sorted(found, key=lambda p: -p.tokens_per_s))
+
+
+def what_if(
+    model: str | ModelSpec,
+    changes: Sequence[str],
+    *,
+    threads: int | None = None,
+    depth: int = 0,
+    n_ctx: int | None = None,
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+    profile: MachineProfile | None = None,
+) -> tuple[WhatIf, ...]:
+    """Predict a model with changes and without: other memory, file type, cache or setting.
+
+    Parameters
+    ----------
+    changes : each ``NAME=VALUE``, several joined by commas: ``bandwidth=1.5x``, ``channels=2``,
+        ``memory=DDR5-6400x2``, ``quant=Q4_0``, ``kv=q8_0``, ``threads=8``, ``depth=8192``.
+
+    Raises
+    ------
+    UsageError : a change that is none.
+    ProfileError : a change that this profile cannot answer.
+    """
+    from cpubound.calibration.saturation import fit_law
+    from cpubound.prediction.what_if import MemoryLaw, Question, ask
+
+    profile = profile or load_profile()
+    spec = spec_of(model)
+    if threads is None:
+        threads = predict(
+            spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn, profile=profile
+        ).threads
+    type_k, type_v = split_kv_type(kv_type)
+    question = Question(
+        spec=spec,
+        threads=threads,
+        depth_tokens=depth,
+        n_ctx=n_ctx,
+        kv_type_k=type_k,
+        kv_type_v=type_v,
+        flash_attn=flash_attn,
+    )
+    read = profile.measurements("read", "anon_4k")
+    if not read:
+        raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
+    law = fit_law({"read": {t: m.median_bytes_per_s for t, m in read.items()}})
+    memory = MemoryLaw(limit_bytes_per_s=law.limit_bytes_per_s, sharpness=law.sharpness)
+    return tuple(ask(profile, question, change, memory) for change in changes)
+
+
+def compare(
+    a: MachineProfile,
+    b: MachineProfile,
+    models: Sequence[str | ModelSpec] = (),
+    *,
+    threads: Sequence[int] | None = None,
+    depths: Sequence[int] = (0,),
+    kv_type: str = "f16",
+    flash_attn: bool = True,
+) -> Comparison:
+    """Compare two profiles: identity, measured rates, and models predicted on both.
+
+    ``threads`` are those of both machines; by default each takes its own best.
+    """
+    from cpubound.advise.compare import compare_profiles
+
+    def predict_on(
+        profile: MachineProfile, spec: ModelSpec, depth: int, count: int | None
+    ) -> Prediction:
+        return predict(
+            spec,
+            threads=count,
+            depth=depth,
+            kv_type=kv_type,
+            flash_attn=flash_attn,
+            profile=profile,
+        )
+
+    pairs = [
+        (predict_on(a, spec, depth, count), predict_on(b, spec, depth, count))
+        for spec in map(spec_of, models)
+        for depth in depths
+        for count in threads or (None,)
+    ]
+    return compare_profiles(a, b, pairs)
