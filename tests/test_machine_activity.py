@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 from pathlib import Path
@@ -61,8 +62,9 @@ def test_heat_clock_quota_and_load_are_read(tmp_path: Path) -> None:
 @pytest.mark.skipif(platform.system() != "Linux", reason="needs Linux")
 def test_this_process_uses_cpu_time_and_faults_pages() -> None:
     before = read_activity(Root(), frozenset(os.sched_getaffinity(0)))
-    memory = bytearray(os.sysconf("SC_PAGE_SIZE") * 500)
-    memory[:: os.sysconf("SC_PAGE_SIZE")] = b"x" * 500
+    # Memory of its own: an allocator's may have been touched before.
+    with mmap.mmap(-1, os.sysconf("SC_PAGE_SIZE") * 500) as memory:
+        memory[:: os.sysconf("SC_PAGE_SIZE")] = b"x" * 500
     after = read_activity(Root(), frozenset(os.sched_getaffinity(0)))
     assert before.own_s is not None
     assert after.own_s is not None

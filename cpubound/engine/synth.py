@@ -125,6 +125,9 @@ def _complete_or_removed(target: Path) -> Iterator[BinaryIO]:
     try:
         with partial.open("wb") as output:
             yield output
+            output.flush()
+            # Else the system writes it back later, while the model is being timed.
+            os.fsync(output.fileno())
         partial.replace(target)
     except OSError as error:
         advice = "free some space" if error.errno == errno.ENOSPC else "name another folder"
