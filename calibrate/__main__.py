@@ -11,6 +11,7 @@ EXPERIMENTS = {
     "traffic": "bytes by rule beside bytes in llama.cpp's graph",
     "file_types": "tensor types by rule beside llama.cpp's quantiser",
     "accuracy": "the held-out error of predictions",
+    "ablation": "what each term of the model buys, on what accuracy observed",
     "tuning": "what tune chooses beside the best of a full grid",
     "agreement": "our decode rate beside llama-bench's, pair by pair",
     "published": "published rates of machines we never had, replayed with rows held out",

@@ -99,9 +99,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
             return None
         state = "unsteady" if self.verdict == "quiet" else self.verdict
         blame = f": {'; '.join(self.causes)}" if self.causes else ""
-        return (
-            f"the machine was {state} while it was measured (±{self.spread * 100:.0f} %{blame})"
-        )
+        return f"the machine was {state} while it was measured (±{self.spread * 100:.0f} %{blame})"
 
 
 class EngineRate(msgspec.Struct, frozen=True, kw_only=True):

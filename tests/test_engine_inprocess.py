@@ -47,6 +47,8 @@ def settings(path: object = "x.gguf", **changes: object) -> RunSettings:
         ({"kv_type_k": "q4_k"}, "unknown KV type"),
         ({"kv_type_v": "q8_0"}, "needs flash attention"),
         ({"depth_tokens": 100, "n_ctx": 103}, "depth and tokens need 104"),
+        ({"prompt_tokens": 0}, "prompt out of range"),
+        ({"prompt_tokens": 8, "batch": 2}, "a prompt is one sequence"),
     ],
 )
 def test_settings_that_llama_cpp_would_refuse_are_refused_before(changes, message: str) -> None:
@@ -141,6 +143,17 @@ class TestWithEngine:
     def test_several_sequences_are_decoded_in_one_step(self, runner, model, batch, depth) -> None:
         at = settings(model, batch=batch, depth_tokens=depth, flash_attn=True)
         assert len(runner.run(at).samples_s) == 4
+
+    @pytest.mark.parametrize("prompt", [1, 40, 600])
+    @pytest.mark.parametrize("depth", [0, 300])
+    @pytest.mark.parametrize("all_logits", [False, True])
+    def test_a_prompt_is_processed_as_often_as_asked(
+        self, runner, model, prompt, depth, all_logits
+    ) -> None:
+        at = settings(
+            model, prompt_tokens=prompt, depth_tokens=depth, tokens=3, all_logits=all_logits
+        )
+        assert len(runner.run(at).samples_s) == 3
 
     def test_weights_can_be_left_in_the_layout_of_the_file(self, runner, model) -> None:
         for changes in ({"repack": False}, {"mmap": False}):

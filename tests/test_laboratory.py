@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from builders import GB, build_engine, build_profile
 
-from calibrate import accuracy
+from calibrate import ablation, accuracy
 from calibrate.__main__ import EXPERIMENTS, STANDARD_SET, main
 from cpubound.model.resolve import resolve_model
+from cpubound.profile import ProbeRun
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -39,3 +42,35 @@ def test_the_held_out_experiment_judges_sixty_cells_that_no_probe_resembles() ->
 def test_a_group_leaves_out_threads_that_the_machine_does_not_have() -> None:
     group = accuracy.Group(models=("m",), threads=(1, 2, 64), depths=(0, 512))
     assert [s.threads for s in group.settings(2)] == [1, 1, 2, 2]
+
+
+def test_an_ablation_fits_a_profiles_own_probes_again() -> None:
+    fast, slow = 20.0 * GB, 10.0 * GB
+    runs = tuple(
+        ProbeRun(
+            probe=f"p{columns}-{n_bytes}",
+            type="Q4_0",
+            threads=1,
+            depth_tokens=0,
+            kv_type_k="f16",
+            kv_type_v="f16",
+            flash_attn=True,
+            matrices=(("Q4_0", columns, n_bytes),),
+            kv_bytes=0,
+            products=products,
+            samples_s=(n_bytes / rate + products * 1e-5,) * 3,
+            reference_bytes_per_s=(),
+        )
+        for columns, rate in ((512, slow), (4096, fast))
+        for n_bytes in (100_000_000, 300_000_000)
+        for products in (10, 200)
+    )
+    engine = msgspec.structs.replace(build_engine({"Q4_0": {1: 1.0 * GB}}), probes=runs)
+    profile = build_profile({1: 30.0 * GB}, engine)
+    as_it_is, flat = (ablation.refit(profile, form).engine for form in ablation.FORMS[:2])
+    assert as_it_is is not None
+    assert flat is not None
+    rates = {row.columns: row.bytes_per_s for row in as_it_is.rates}
+    assert rates[4096] == pytest.approx(fast, rel=0.05)
+    assert rates[512] == pytest.approx(slow, rel=0.05)
+    assert {row.columns for row in flat.rates} == {1}

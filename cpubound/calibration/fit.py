@@ -256,5 +256,5 @@ def _relative_errors(
     variance = max(float(residuals @ residuals) / freedom, 1e-4**2)
     covariance = np.linalg.pinv(a.T @ a) * variance
     errors = np.full(len(solution), math.inf)
-    errors[used] = np.sqrt(np.diag(covariance)) / solution[used]
+    errors[used] = np.sqrt(np.maximum(np.diag(covariance), 0.0)) / solution[used]
     return [float(error) for error in errors]

@@ -183,7 +183,9 @@ def _engine_line(engine: EngineCalibration) -> str:
         return _labelled("engine", "no quant type could be measured")
     threads = max(rate.threads for rate in engine.rates)
     rates: dict[str, float] = {}
-    for name in dict.fromkeys(r.type for r in engine.rates):
+    # Of probes made of the type: routers are too small to tell a rate.
+    made_of = {run.type for run in engine.probes}
+    for name in dict.fromkeys(r.type for r in engine.rates if not made_of or r.type in made_of):
         rate = weight_rate(engine, name, USUAL_COLUMNS, threads)
         if rate is not None:
             rates[name] = rate.bytes_per_s

@@ -1,0 +1,156 @@
+"""What each term of the model buys: held-out errors with it and without it.
+
+Reads what ``accuracy --out FOLDER`` left: profiles with every probe's samples, and what was
+observed. Each form is fitted to the same probes again and judged on the same observations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from calibrate.accuracy import GROUPS_FILE, Group, load_groups
+from cpubound import stats
+from cpubound.calibration.engine_rates import derive_rates, probe_time
+from cpubound.calibration.fit import ProbeTime
+from cpubound.engine.values import EngineIdentity
+from cpubound.model.resolve import resolve_model
+from cpubound.profile import EngineCalibration, MachineProfile, ProbeRun, load_profile
+from cpubound.report.tables import Table, render_table
+from cpubound.validation import plan_cell
+
+Equation = Callable[[ProbeRun], ProbeTime]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """A form of the model: how a probe becomes an equation, and which probes it knows."""
+
+    name: str
+    equation: Equation = probe_time
+    keeps: Callable[[ProbeRun], bool] = lambda run: True
+
+
+def one_rate_per_type(run: ProbeRun) -> ProbeTime:
+    """Forget how long the rows are."""
+    row = probe_time(run)
+    by_type: dict[tuple[str, int], int] = {}
+    for (name, _), n_bytes in row.matrices.items():
+        by_type[name, 1] = by_type.get((name, 1), 0) + n_bytes
+    return replace(row, matrices=by_type)
+
+
+def no_cost_per_product(run: ProbeRun) -> ProbeTime:
+    """Leave only the cost of a token."""
+    return replace(probe_time(run), products=0)
+
+
+def experts_as_dense(run: ProbeRun) -> ProbeTime:
+    """Count experts among the dense matrices."""
+    row = probe_time(run)
+    matrices = dict(row.matrices)
+    for name, columns, n_bytes in run.experts:
+        matrices[name, columns] = matrices.get((name, columns), 0) + n_bytes
+    return replace(row, matrices=matrices, experts={}, expert_layers=0)
+
+
+FORMS = (
+    Form(name="as it is"),
+    Form(name="one rate per type, whatever the row's length", equation=one_rate_per_type),
+    Form(name="no cost per matrix product", equation=no_cost_per_product),
+    Form(name="experts at the rate of dense matrices", equation=experts_as_dense),
+    Form(name="recurrent state at read bandwidth", keeps=lambda run: run.state_kind is None),
+    Form(name="attention at read bandwidth", keeps=lambda run: not run.probe.startswith("kv")),
+)
+
+
+def refit(profile: MachineProfile, form: Form) -> MachineProfile:
+    """Return the profile with rates of another form, from its own probes.
+
+    Raises
+    ------
+    ValueError : the profile has no engine stage.
+    """
+    engine = profile.engine
+    if engine is None:
+        raise ValueError("the profile has no engine stage")
+    derived = derive_rates(
+        EngineIdentity(name=engine.name, version=engine.version, build=engine.build),
+        [run for run in engine.probes if form.keeps(run)],
+        noise=engine.noise,
+        equation=form.equation,
+    )
+    return msgspec.structs.replace(profile, engine=_without_unfitted(derived, form))
+
+
+def _without_unfitted(engine: EngineCalibration, form: Form) -> EngineCalibration:
+    """Drop what a form does not know but the fit still gave."""
+    if form.name.startswith("attention"):
+        return msgspec.structs.replace(engine, attention=())
+    return engine
+
+
+def errors_of(
+    profile: MachineProfile, groups: Sequence[Group], observed: Sequence[float]
+) -> list[float]:
+    """Return predicted / observed − 1 of every cell, in the experiment's order."""
+    predicted = [
+        plan_cell(profile, resolve_model(model), "", setting).prediction.tokens_per_s
+        for group in groups
+        for model in group.models
+        for setting in group.settings(profile.machine.effective_cpus)
+    ]
+    return [p / o - 1 for p, o in zip(predicted, observed, strict=True)]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the table of forms."""
+    options = _parse(argv)
+    groups = load_groups(options.groups, options.real)
+    errors: dict[str, list[float]] = {form.name: [] for form in FORMS}
+    for folder in options.folders:
+        for number in range(len(list(folder.glob("validation-*.json")))):
+            profile = load_profile(folder / f"profile-{number}.json")
+            document = msgspec.json.decode((folder / f"validation-{number}.json").read_bytes())
+            observed = [cell["observed_tokens_per_s"] for cell in document["cells"]]
+            for form in FORMS:
+                errors[form.name] += errors_of(refit(profile, form), groups, observed)
+    print(render_table(ablation_table(errors), "markdown"))
+    return 0
+
+
+def ablation_table(errors: dict[str, list[float]]) -> Table:
+    """Return one row for each form: how far off it is, and where it is worst."""
+    rows = tuple(
+        (
+            name,
+            str(len(found)),
+            f"{stats.median([abs(e) for e in found]) * 100:.1f} %",
+            f"{stats.quantile([abs(e) for e in found], 0.95) * 100:.1f} %",
+            f"{stats.median(found) * 100:+.1f} %",
+        )
+        for name, found in errors.items()
+        if found
+    )
+    return Table(
+        columns=("form", "cells", "median error", "95th percentile", "bias"),
+        rows=rows,
+        right=frozenset({"cells", "median error", "95th percentile", "bias"}),
+    )
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m calibrate ablation", description=__doc__)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders of accuracy --out")
+    parser.add_argument("--groups", type=Path, default=GROUPS_FILE, help="TOML of the cells")
+    parser.add_argument("--real", nargs="*", default=[], help="the real models that were judged")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
