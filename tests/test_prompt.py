@@ -10,6 +10,9 @@ from builders import GB, build_engine, build_profile, build_traffic
 from fakes import FakeRunner, tiny_model
 from test_validation import cell, observe
 
+from cpubound import api
+from cpubound.calibration.plan import load_plan
+from cpubound.calibration.probes import plan_probes
 from cpubound.errors import ProfileError, UsageError
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import WeightRead
@@ -18,6 +21,7 @@ from cpubound.prediction.decode import predict_decode
 from cpubound.prediction.prompt import predict_prompt
 from cpubound.profile import BatchRate, EngineCalibration, MachineProfile, PromptAttentionRate
 from cpubound.prompt_validation import plan_prompt, run_prompts
+from cpubound.units import MIB
 from cpubound.validation import Setting, byte_budget_shares, last_batch_on_budget, summarize
 
 BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}
@@ -119,6 +123,21 @@ def test_behind_the_last_layers_attention_a_prompt_is_one_token() -> None:
     assert sum(w.n_bytes for w in ffn if w.tokens == 1) == pytest.approx(all_bytes / step.layers)
 
 
+def test_behind_the_last_layers_attention_one_token_reads_only_its_own_experts() -> None:
+    probes = plan_probes(load_plan(), 128 * MIB)
+    spec = next(probe.spec for probe in probes if probe.name == "experts-narrow-Q4_K")
+    step = prompt_steps(spec, 512, flash_attn=True)[0]
+    decoded = compute_traffic(spec, flash_attn=True)
+    experts = [w for w in step.products if w.kind == "experts"]
+    last = [w for w in experts if w.tokens == 1]
+    of_one_token = sum(w.n_bytes for w in decoded.products if w.kind == "experts")
+    assert sum(w.n_bytes for w in last) == pytest.approx(of_one_token / step.layers, rel=1e-6)
+    assert sum(w.count for w in last) == 3 * 8
+    others = sum(w.n_bytes for w in experts) - sum(w.n_bytes for w in last)
+    # 512 tokens choose all of the 32 experts, one chooses 8.
+    assert others == pytest.approx(of_one_token * (32 / 8) * (1 - 1 / step.layers), rel=1e-6)
+
+
 def test_attention_over_a_prompt_sees_half_of_it_on_average() -> None:
     spec = tiny_model()
     short, long = (prompt_steps(spec, n, flash_attn=True)[0] for n in (128, 512))
@@ -129,6 +148,16 @@ def test_attention_over_a_prompt_sees_half_of_it_on_average() -> None:
 def test_an_empty_prompt_is_refused() -> None:
     with pytest.raises(UsageError, match="prompt"):
         prompt_steps(tiny_model(), 0)
+
+
+def test_a_physical_batch_of_nothing_is_refused_by_its_name() -> None:
+    with pytest.raises(UsageError, match=r"physical batch .*\(0\)"):
+        prompt_steps(tiny_model(), 8, ubatch=0)
+
+
+def test_no_threads_for_a_prompt_are_refused_and_not_replaced() -> None:
+    with pytest.raises(UsageError, match="threads"):
+        api.predict_prompt(tiny_model(), 8, threads=0, profile=profile())
 
 
 def test_a_prompt_takes_its_weights_and_its_attention() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from cpubound.advise.compare import Comparison
 from cpubound.advise.tune import fewest_threads
@@ -13,9 +12,6 @@ from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.prediction.what_if import WhatIf
 from cpubound.profile import MachineProfile, load_profile
-
-if TYPE_CHECKING:
-    pass
 
 
 def inspect_model(
@@ -111,6 +107,7 @@ def predict_prompt(
     Raises
     ------
     ProfileError : the profile holds no rates of llama.cpp for several tokens at once.
+    UsageError : fewer than one token or thread.
     """
     from cpubound.model.traffic import prompt_steps
     from cpubound.prediction.prompt import predict_prompt as predict_steps
@@ -127,7 +124,8 @@ def predict_prompt(
         flash_attn=flash_attn,
     )
     after = inspect_model(spec, depth=depth + prompt, kv_type=kv_type, flash_attn=flash_attn)
-    return predict_steps(profile, steps, after, threads or max(measured_threads(profile)))
+    count = max(measured_threads(profile)) if threads is None else threads
+    return predict_steps(profile, steps, after, count)
 
 
 def survey(

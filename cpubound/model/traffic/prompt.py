@@ -31,8 +31,10 @@ def prompt_steps(
     ------
     UsageError : fewer than one token, or as ``compute_traffic``.
     """
-    if prompt_tokens < 1 or ubatch < 1:
+    if prompt_tokens < 1:
         raise UsageError(f"a prompt has at least one token ({prompt_tokens}): give 1 or more")
+    if ubatch < 1:
+        raise UsageError(f"a physical batch has at least one token ({ubatch}): give 1 or more")
     end = depth_tokens + prompt_tokens
     whole = compute_traffic(
         spec,
@@ -54,21 +56,23 @@ def prompt_steps(
             flash_attn=flash_attn,
         )
         weights = tuple(
-            part for read in step.weights for part in _with_one_token_at_the_end(read, step.layers)
+            part for read in step.weights for part in _with_one_token_at_the_end(read, step)
         )
         steps.append(replace(step, weights=weights, resident_bytes=whole.resident_bytes))
     return tuple(steps)
 
 
-def _with_one_token_at_the_end(read: WeightRead, layers: int) -> tuple[WeightRead, ...]:
+def _with_one_token_at_the_end(read: WeightRead, step: ModelTraffic) -> tuple[WeightRead, ...]:
     """Split what the last layer computes for one token off a read."""
     if read.role == "output":
         return (replace(read, tokens=1.0),)
-    if read.role not in ("ffn", "experts", "router") or layers < 1:
+    if read.role not in ("ffn", "experts", "router") or step.layers < 1:
         return (read,)
-    last = read.n_bytes // layers
-    count = max(read.count // layers, 1)
+    last = read.n_bytes // step.layers
+    count = max(read.count // step.layers, 1)
+    # Of experts, one token reads only those that it chooses.
+    share = read.tokens / step.batch
     return (
         replace(read, count=read.count - count, n_bytes=read.n_bytes - last),
-        replace(read, count=count, n_bytes=last, tokens=1.0),
+        replace(read, count=max(round(count * share), 1), n_bytes=round(last * share), tokens=1.0),
     )

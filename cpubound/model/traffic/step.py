@@ -161,6 +161,6 @@ def _assumptions(spec: ModelSpec, batch: int) -> tuple[str, ...]:
         notes.append(f"{spec.architecture} keeps no cache: the figures are for a step of one token")
     if batch > 1 and any("_exps." in tensor.name for tensor in spec.tensors):
         notes.append(
-            f"{batch} sequences choose experts independently: the experts read are an average"
+            f"{batch} tokens choose experts independently: the experts read are an average"
         )
     return tuple(notes)
