@@ -132,6 +132,16 @@ def test_a_probe_that_crashes_is_left_out_and_the_rest_goes_on(tmp_path: Path) -
     assert rates["Q4_K", 2] == pytest.approx(2 * RATES["Q4_K"], rel=0.05)
 
 
+def test_a_type_of_which_only_batches_ran_has_no_rates(tmp_path: Path) -> None:
+    runner = FakeRunner(
+        seconds_per_step=seconds_of,
+        crash_if=lambda s: "Q4_K" in s.model_path and "batch" not in Path(s.model_path).name,
+    )
+    engine, _ = calibrate(tmp_path, runner, Disk())
+    assert {row.type for row in engine.rates} == {"Q8_0"}
+    assert {row.type for row in engine.batch_rates} == {"Q8_0"}
+
+
 def test_models_over_the_budget_are_closed_and_their_files_removed(tmp_path: Path) -> None:
     runner, disk = FakeRunner(seconds_per_step=seconds_of), Disk()
     calibrate(tmp_path, runner, disk, open_bytes=250 * MIB)

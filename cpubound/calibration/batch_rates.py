@@ -16,6 +16,7 @@ def batch_rates(prompts: Sequence[ProbeRun], fit: Fit, threads: int) -> tuple[Ba
 
     What a step takes beside its weights is what the same probe took for one token, less its
     bytes at the rate of one token; more tokens never make the pass through them shorter.
+    A type whose rate for one token is unknown has none.
     """
     by_type: dict[str, dict[int, ProbeRun]] = {}
     for run in prompts:
@@ -27,6 +28,8 @@ def batch_rates(prompts: Sequence[ProbeRun], fit: Fit, threads: int) -> tuple[Ba
         if single is None:
             continue
         weights_s = _weight_seconds(fit, single)
+        if not weights_s:
+            continue
         other_s = max(stats.median(single.samples_s) - weights_s, 0.0)
         n_bytes = sum(n for _, _, n in single.matrices)
         for tokens, run in sorted(by_tokens.items()):
@@ -45,13 +48,15 @@ def batch_rates(prompts: Sequence[ProbeRun], fit: Fit, threads: int) -> tuple[Ba
     return tuple(found)
 
 
-def _weight_seconds(fit: Fit, run: ProbeRun) -> float:
-    """Return the fitted time of a run's dense matrices."""
+def _weight_seconds(fit: Fit, run: ProbeRun) -> float | None:
+    """Return the fitted time of a run's dense matrices, None if a type has no fitted rate."""
     knots: dict[str, dict[int, float]] = {}
     for (name, columns), seconds in fit.seconds_per_byte.items():
         knots.setdefault(name, {})[columns] = seconds
     total = 0.0
     for name, columns, n_bytes in run.matrices:
+        if name not in knots:
+            return None
         weights = stats.hat_weights(sorted(knots[name]), columns)
         total += n_bytes * sum(weight * knots[name][knot] for knot, weight in weights.items())
     return total

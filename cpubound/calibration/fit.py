@@ -84,7 +84,8 @@ class Fit:
 def fit_probe_times(rows: Sequence[ProbeTime]) -> Fit:
     """Fit rates and costs to the probes of one thread count.
 
-    The memory share of a probe needs the rates, so the fit is made twice.
+    The memory share of a probe needs the rates: a first fit leaves it out, two more take it
+    from the rates before.
 
     Raises
     ------

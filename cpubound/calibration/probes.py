@@ -216,8 +216,3 @@ def _with_type(spec: ModelSpec, type_name: str) -> tuple[Tensor, ...]:
         replace(tensor, type=quant) if tensor.type.name == "F16" else tensor
         for tensor in spec.tensors
     )
-
-
-def attention_key(cell: ProbeCell, head_dim: int) -> AttentionKey:
-    """Name one attention setting in the fit."""
-    return AttentionKey(cell.kv_type_k, cell.kv_type_v, cell.flash_attn, head_dim)
