@@ -73,6 +73,18 @@ def test_a_part_takes_its_bytes_over_its_rate_and_its_products(mixture: ModelTra
     assert parts["recurrent"].seconds == pytest.approx(5e7 / (20 * GB) + 2e6 / (40 * GB) + 4e-5)
 
 
+def test_what_a_layer_of_experts_costs_is_a_cost_of_the_experts(mixture: ModelTraffic) -> None:
+    costs = tuple(msgspec.structs.replace(c, seconds_per_expert_layer=1e-3) for c in ENGINE.costs)
+    costly = build_profile({2: 40 * GB}, msgspec.structs.replace(ENGINE, costs=costs))
+    before = predict_parts(build_profile({2: 40 * GB}, ENGINE), mixture, 2)
+    after = predict_parts(costly, mixture, 2)
+    added = {part: after[part].seconds - before[part].seconds for part in after}
+    assert added.pop("experts") == pytest.approx(1e-3 * mixture.expert_layers)
+    assert all(seconds == pytest.approx(0, abs=1e-12) for seconds in added.values())
+    whole = predict_decode(costly, mixture, 2)
+    assert sum(p.seconds for p in after.values()) == pytest.approx(whole.seconds.total)
+
+
 def test_what_the_cache_keeps_is_taken_off_all_weights_alike(mixture: ModelTraffic) -> None:
     costs = tuple(msgspec.structs.replace(c, cache_saved_s=2e-3) for c in ENGINE.costs)
     engine = msgspec.structs.replace(ENGINE, costs=costs)

@@ -1,7 +1,9 @@
-"""How long one token takes: profile + traffic -> Prediction. Pure arithmetic.
+"""How long one decode step takes: profile + traffic -> Prediction. Pure arithmetic.
 
-t(T, d) = Σ over matrices  bytes / R(type, row length, T)  −  what the last-level cache keeps
-        + KV bytes / attention rate(T) + overhead per token(T) + overhead per matrix product(T)
+t(T, d) = Σ over matrices  bytes / R(type, row length, tokens, T)
+        −  what the last-level cache keeps (of a step of one token)
+        + KV bytes / attention rate(T) + bytes of recurrent state / state rate(T)
+        + overhead(T) per step, per matrix product and per layer of experts
 
 Each part falls back from what was measured through llama.cpp (``engine``) to our own
 kernels (``kernel``) to bytes over read bandwidth (``ceiling``).

@@ -27,8 +27,9 @@ def predict_parts(
 ) -> dict[str, PartPrediction]:
     """Predict the seconds of each part; together they are those of ``predict_decode``.
 
-    A part's matrix products carry their cost per product; what a token costs whatever its
-    products is ``rest``, and small operators (norms) are in both. Raises as ``predict_decode``.
+    A part's matrix products carry their cost per product, experts that of a layer of them;
+    what a step costs whatever its products is ``rest``. Small operators (norms) are in all of
+    these. Raises as ``predict_decode``.
     """
     step = split_step(profile, traffic, threads)
     found: dict[str, list[Part]] = {}
@@ -98,16 +99,15 @@ def _split_overhead(
 ) -> dict[str, Part]:
     if step.basis != "engine" or profile.engine is None:
         return {}
-    per_token_s = engine_cost(profile.engine, threads).seconds_per_token
+    cost = engine_cost(profile.engine, threads)
     counts = {"experts": EXPERT_PRODUCTS * traffic.expert_layers}
     for read in traffic.weights:
         if read.kind == "matmul":
             part = part_of_role(read.role)
             counts[part] = counts.get(part, 0) + read.count
-    products = max(sum(counts.values()), 1)
-    of_products_s = step.overhead.seconds - per_token_s
-    seconds = {part: of_products_s * count / products for part, count in counts.items()}
-    seconds["rest"] = seconds.get("rest", 0.0) + per_token_s
+    seconds = {part: cost.seconds_per_product * count for part, count in counts.items()}
+    seconds["experts"] += cost.seconds_per_expert_layer * traffic.expert_layers
+    seconds["rest"] = seconds.get("rest", 0.0) + cost.seconds_per_token
     relative = step.overhead.error / step.overhead.seconds if step.overhead.seconds else 0.0
     return {
         part: Part(seconds=time, error=relative * time, memory_seconds=0)

@@ -49,7 +49,10 @@ class Rate:
 
 
 def interpolate(points: Mapping[int, float], threads: int) -> float:
-    """Interpolate a value between the nearest measured thread counts, flat beyond the ends."""
+    """Interpolate a rate between the nearest measured thread counts.
+
+    Below the fewest it falls with the threads, above the most it stays.
+    """
     if threads in points:
         return points[threads]
     below = [t for t in points if t < threads]
