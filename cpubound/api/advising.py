@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,9 +31,6 @@ from cpubound.model.values import ModelSpec
 from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, load_profile
 from cpubound.validation import Setting
-
-if TYPE_CHECKING:
-    pass
 
 
 def tune(

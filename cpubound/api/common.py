@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from cpubound.errors import MachineError, UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile import MachineProfile, load_profile
-
-if TYPE_CHECKING:
-    pass
 
 Progress = Callable[[str, float], None]
 

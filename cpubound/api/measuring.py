@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from cpubound.advise.tune import fewest_threads
 from cpubound.api.common import (
@@ -30,9 +29,6 @@ from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile import MachineProfile, load_profile
 from cpubound.prompt_validation import PromptValidation
 from cpubound.validation import Setting, Validation
-
-if TYPE_CHECKING:
-    pass
 
 
 def calibrate(
