@@ -104,6 +104,18 @@ def test_a_noisy_machine_gets_a_wider_interval() -> None:
     assert any("noisy" in a for a in noisy.assumptions)
 
 
+@pytest.mark.parametrize("seen", [{"noise": 0.2}, {"residual": 0.2}])
+def test_what_calibration_saw_of_itself_widens_the_interval(seen: dict[str, float]) -> None:
+    traffic = build_traffic({"Q4_0": 10**9})
+    sure = predict_decode(build_profile(BANDWIDTH, build_engine(RATES)), traffic, 2)
+    engine = msgspec.structs.replace(build_engine(RATES), **seen)
+    unsure = predict_decode(build_profile(BANDWIDTH, engine), traffic, 2)
+    assert unsure.tokens_per_s == sure.tokens_per_s
+    assert unsure.low < 0.8 * sure.low
+    # In the logarithm the interval is symmetric.
+    assert unsure.high / unsure.tokens_per_s == pytest.approx(unsure.tokens_per_s / unsure.low)
+
+
 def test_a_model_larger_than_the_memory_is_said_not_to_fit() -> None:
     profile = build_profile(BANDWIDTH)
     assert predict_decode(profile, build_traffic({"Q4_0": 10**9}), 1).fits_in_memory is True

@@ -104,6 +104,12 @@ def test_a_batch_is_as_fast_as_all_its_sequences_together() -> None:
     assert four.ceiling_tokens_per_s == pytest.approx(4 * single.ceiling_tokens_per_s)
 
 
+def test_each_sequence_of_a_batch_reads_a_cache_of_its_own() -> None:
+    single = predict_decode(profile(), build_traffic({"Q4_0": 10**9}, kv_bytes=10**8), 2)
+    four = predict_decode(profile(), build_traffic({"Q4_0": 10**9}, kv_bytes=10**8, batch=4), 2)
+    assert four.seconds.attention == pytest.approx(4 * single.seconds.attention)
+
+
 def test_a_prompt_goes_in_physical_batches_and_needs_one_row_of_logits_each() -> None:
     spec = tiny_model()
     steps = prompt_steps(spec, 1100, flash_attn=True)
@@ -170,6 +176,17 @@ def test_a_prompt_takes_its_weights_and_its_attention() -> None:
     assert found.low_s < found.seconds < found.high_s
     assert found.bound == "compute"
     assert found.time_to_first_token_s == pytest.approx(found.seconds + 10**9 / SINGLE)
+
+
+def test_attention_over_prompts_that_was_not_measured_is_taken_from_decoding_and_said() -> None:
+    step = build_traffic({"Q4_0": 10**9}, kv_bytes=10**6, batch=64)
+    found = predict_prompt(profile(prompt_attention=()), [step], step, 2)
+    assert found.parts.attention == pytest.approx(step.kv_read_bytes / (5.0 * GB))
+    assert any("as if each token were decoded" in note for note in found.assumptions)
+    neither = predict_prompt(profile(prompt_attention=(), attention=()), [step], step, 2)
+    assert neither.parts.attention == pytest.approx(step.kv_read_bytes / BANDWIDTH[2])
+    assert any("at read bandwidth" in note for note in neither.assumptions)
+    assert not any("as if each token" in note for note in neither.assumptions)
 
 
 def test_without_rates_for_several_tokens_a_prompt_is_not_predicted() -> None:

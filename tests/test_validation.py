@@ -5,6 +5,7 @@ from builders import GB, build_engine, build_profile, build_traffic
 from fakes import FakeRunner, tiny_model
 
 from cpubound.engine.values import RunSettings
+from cpubound.model.traffic import compute_traffic
 from cpubound.prediction.decode import predict_decode
 from cpubound.stats import split_half_distance
 from cpubound.validation import (
@@ -91,13 +92,18 @@ def test_split_halves_of_alternating_runs_show_the_noise_floor() -> None:
 
 
 def test_a_cell_is_predicted_at_the_mean_depth_of_its_run_and_named_by_its_start() -> None:
+    # Behind 500 tokens the cache spans 512 cells, in the middle of 64 more 768.
     spec = tiny_model("Q4_0")
     seen: list[RunSettings] = []
-    planned = plan_cell(PROFILE, spec, "m.gguf", Setting(threads=1, depth_tokens=300))
-    assert planned.prediction.depth_tokens == 300
+    planned = plan_cell(PROFILE, spec, "m.gguf", Setting(threads=1, depth_tokens=500))
+    assert planned.prediction.depth_tokens == 500
+    middle = compute_traffic(spec, depth_tokens=500 + planned.tokens // 2, flash_attn=True)
+    assert planned.prediction.seconds == predict_decode(PROFILE, middle, 1).seconds
+    start = compute_traffic(spec, depth_tokens=500, flash_attn=True)
+    assert planned.prediction.seconds != predict_decode(PROFILE, start, 1).seconds
     runner = FakeRunner(seconds_per_step=lambda s: seen.append(s) or 0.01)  # type: ignore[func-returns-value]
     observe([planned], runner)
-    assert seen[0].depth_tokens == 300
+    assert seen[0].depth_tokens == 500
     assert seen[0].tokens == planned.tokens
 
 

@@ -128,12 +128,7 @@ def _engine_parts(
     engine: EngineCalibration, traffic: ModelTraffic, threads: int, bandwidth: float
 ) -> tuple[Part, Part, Part]:
     cost = engine_cost(engine, threads)
-    weights = sum_parts(
-        [
-            part_from_rate(read.n_bytes, product_rate(engine, read, threads), read.type, bandwidth)
-            for read in traffic.products
-        ]
-    )
+    weights = products_part(engine, traffic, threads, bandwidth)
     if traffic.batch == 1:
         shares = memory_shares_at(engine, threads)
         weights = shorten(weights, memory_share(traffic.matrices, shares) * cost.cache_saved_s)
@@ -143,6 +138,18 @@ def _engine_parts(
     )
     seconds = overhead_seconds(cost, traffic)
     return weights, attention, Part(seconds=seconds, error=OVERHEAD_RELATIVE_ERROR * seconds)
+
+
+def products_part(
+    engine: EngineCalibration, traffic: ModelTraffic, threads: int, bandwidth: float
+) -> Part:
+    """Return the time of the matrix products, before what the last-level cache keeps."""
+    return sum_parts(
+        [
+            part_from_rate(read.n_bytes, product_rate(engine, read, threads), read.type, bandwidth)
+            for read in traffic.products
+        ]
+    )
 
 
 def state_part(

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cpubound.errors import ProfileError, UsageError
 from cpubound.model.values import AttentionRead, ModelTraffic
-from cpubound.prediction.batch_rates import product_rate, prompt_attention_rate
+from cpubound.prediction.batch_rates import prompt_attention_rate
 from cpubound.prediction.decode import (
     OVERHEAD_RELATIVE_ERROR,
     overhead_seconds,
     predict_decode,
+    products_part,
     profile_assumptions,
     seconds_interval,
     state_part,
@@ -57,7 +59,7 @@ def predict_prompt(
             "the profile has no rates for prompts: run `cpubound calibrate` with llama.cpp again"
         )
     cost = engine_cost(engine, threads)
-    weights = sum_parts([_weights(engine, step, threads, bandwidth) for step in steps])
+    weights = sum_parts([products_part(engine, step, threads, bandwidth) for step in steps])
     attention = sum_parts(
         [
             part
@@ -109,15 +111,6 @@ def predict_prompt(
     )
 
 
-def _weights(engine: EngineCalibration, step: ModelTraffic, threads: int, bandwidth: float) -> Part:
-    return sum_parts(
-        [
-            part_from_rate(read.n_bytes, product_rate(engine, read, threads), read.type, bandwidth)
-            for read in step.products
-        ]
-    )
-
-
 def _attention(
     engine: EngineCalibration,
     step: ModelTraffic,
@@ -131,10 +124,14 @@ def _attention(
     if rate is not None:
         seconds = operations / rate.flop_per_s
         return Part(seconds=seconds, error=rate.relative_error * seconds)
-    # As if each token were decoded: an upper bound.
     kv_bytes = step.batch * (read.k_bytes + read.v_bytes)
     name = f"attention of prompts with {step.kv_type_k}:{step.kv_type_v} KV"
-    return part_from_rate(kv_bytes, attention_rate(engine, *setting), name, bandwidth)
+    decoded = attention_rate(engine, *setting)
+    part = part_from_rate(kv_bytes, decoded, name, bandwidth)
+    if decoded is None:
+        return part
+    note = f"{name} was not measured: taken as if each token were decoded, an upper bound"
+    return replace(part, assumptions=(*part.assumptions, note))
 
 
 def _operations(step: ModelTraffic) -> int:
