@@ -8,6 +8,7 @@ from builders import GB, build_engine, build_measurement, build_profile, build_t
 
 from cpubound.errors import ProfileError, UsageError
 from cpubound.prediction.decode import predict_decode
+from cpubound.prediction.rates import expert_rate
 
 BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}
 GEMV_Q4_K = build_measurement(2, 18.0 * GB, kernel="gemv_q4_k")
@@ -143,6 +144,27 @@ def test_own_kernels_stand_in_for_the_types_of_their_family() -> None:
     assert p.basis == "kernel"
     assert p.tokens_per_s == pytest.approx(1 / (0.55 / (18 * 5.5 / 4.5)))
     assert any("taken from Q4_K" in a for a in p.assumptions)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_experts_of_a_type_are_scaled_as_those_of_others_at_every_thread_count(
+    threads: int,
+) -> None:
+    dense = build_engine({name: {1: 10.0 * GB, 4: 40.0 * GB} for name in ("Q4_K", "Q5_K")})
+    half = tuple(
+        msgspec.structs.replace(row, kind="experts", bytes_per_s=row.bytes_per_s / 2)
+        for row in dense.rates
+        if row.type == "Q4_K"
+    )
+    engine = msgspec.structs.replace(dense, rates=(*dense.rates, *half))
+    rate = expert_rate(engine, "Q5_K", 2048, threads)
+    assert rate is not None
+    assert rate.bytes_per_s == pytest.approx(5.0 * GB * threads)
+    assert "scaled" in str(rate.assumption)
+    alone = expert_rate(dense, "Q5_K", 2048, threads)
+    assert alone is not None
+    assert alone.bytes_per_s == pytest.approx(10.0 * GB * threads)
+    assert "scaled" not in str(alone.assumption)
 
 
 def test_rates_are_taken_at_the_length_of_the_rows() -> None:

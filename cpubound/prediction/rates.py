@@ -119,23 +119,26 @@ def expert_rate(
     Where only other types' experts were measured, their rate over that of their dense
     matrices (the median) scales the type's own; where none were, dense matrices stand in.
     """
-    own = [row for row in engine.rates if row.kind == "experts" and row.type == type_name]
-    if own:
-        return _rate_of(own, threads)
+    experts: dict[str, list[EngineRate]] = {}
+    for row in engine.rates:
+        if row.kind == "experts":
+            experts.setdefault(row.type, []).append(row)
+    if type_name in experts:
+        return _rate_of(experts[type_name], threads)
     dense = weight_rate(engine, type_name, columns, threads)
     if dense is None:
         return None
-    others = [row for row in engine.rates if row.kind == "experts" and row.threads == threads]
     ratios = [
-        row.bytes_per_s / rate.bytes_per_s
-        for row in others
-        if (rate := weight_rate(engine, row.type, columns, threads)) is not None
+        _rate_of(rows, threads).bytes_per_s / rate.bytes_per_s
+        for other, rows in experts.items()
+        if (rate := weight_rate(engine, other, columns, threads)) is not None
     ]
     ratio = stats.median(ratios) if ratios else 1.0
+    scaled = ", scaled as those of other types" if ratios else ""
     return Rate(
         bytes_per_s=dense.bytes_per_s * ratio,
         relative_error=max(dense.relative_error, EXPERTS_RELATIVE_ERROR),
-        assumption=f"experts of {type_name} were not measured: taken from dense matrices",
+        assumption=f"experts of {type_name} were not measured: taken from dense matrices{scaled}",
     )
 
 
