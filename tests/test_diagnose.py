@@ -18,6 +18,7 @@ from cpubound.advise.engines import ENGINES, find_engine
 from cpubound.cli import main
 from cpubound.errors import InputError, UsageError
 from cpubound.machine import read_machine
+from cpubound.measured import PeakRate
 from cpubound.profile import BatchRate, MachineProfile, save_profile
 from cpubound.theory.presets import find_preset
 
@@ -173,6 +174,24 @@ def test_a_published_ceiling_is_all_of_the_bandwidth_of_an_h100(
     found = diagnose_published(setting, tokens_per_s, find_preset("h100-sxm"))
     assert 0.92 < found.share_of_ceiling <= 1.0
     assert found.gap is None
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "ridge_batch"),
+    [("llama-3.1-8b:Q4_0", "int8", 5.5), ("llama-3.1-8b:F16", "fp32", 5.0)],
+)
+def test_a_measured_peak_rate_gives_the_batch_ceiling(
+    model: str, precision: str, ridge_batch: float
+) -> None:
+    """A batch of B reads a weight once for 2B operations: B = balance × bytes of a weight / 2."""
+    peaks = tuple(
+        PeakRate(dtype=dtype, isa="avx2", threads=4, flops_per_s=rate, samples_flops_per_s=(rate,))
+        for dtype, rate in (("int8", 8e11), ("fp32", 2e11))
+    )
+    case = build_case(model=model, bandwidth={4: 40.0 * GB}, profile={"peak": peaks})
+    ceiling = diagnose_run(case).batch_ceiling
+    assert ceiling.compute_precision == precision
+    assert ceiling.ridge_batch == pytest.approx(ridge_batch, rel=0.15)
 
 
 def test_a_rate_above_the_published_peak_is_impossible() -> None:

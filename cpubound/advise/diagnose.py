@@ -291,11 +291,12 @@ def _measured_peak(
 ) -> tuple[str | None, float | None]:
     """Return the measured peak rate at the precision that the model's kernels compute in.
 
-    llama.cpp multiplies quantised weights with activations of 8 bits, others in f32.
+    llama.cpp multiplies quantised weights as 8-bit integers, others in floating point.
     """
     main = next(iter(traffic.by_type), "F32")
-    wanted = "f32" if main in ("F32", "F16", "BF16") else "i8"
-    rates = [rate for rate in profile.peak if rate.dtype == wanted]
+    floating = main in ("F32", "F16", "BF16")
+    kinds = ("fp32", "bf16", "fp16") if floating else ("int8",)
+    rates = [rate for rate in profile.peak if rate.dtype in kinds]
     best = max(rates, key=lambda rate: rate.flops_per_s, default=None)
     return (None, None) if best is None else (best.dtype, best.flops_per_s)
 
