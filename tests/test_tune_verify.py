@@ -106,3 +106,18 @@ def test_a_crash_of_the_engine_is_not_hidden() -> None:
     runner = FakeRunner(seconds_per_step=seconds_of, crash_if=lambda s: s.flash_attn)
     with pytest.raises(EngineCrashed):
         verify(advise_of(session), session.predict, runner, "m.gguf", seconds=0.0, seed=1)
+
+
+def test_of_several_faster_settings_the_fastest_shown_is_recommended() -> None:
+    """The gain is of paired rounds, so that noise may order it otherwise than the rates."""
+    session = make_session()
+    advice = advise_of(session)
+    runner = FakeRunner(seconds_per_step=lambda s: float(s.threads))
+    found = verify(advice, session.predict, runner, "m.gguf", seconds=0.0, seed=1)
+    by_name = {name: row for row in found.rows for name in row.names}
+    replace = msgspec.structs.replace
+    best = replace(by_name["llama-cpp-python"], tokens_per_s=179.0, gain=-0.37, gain_high=-0.31)
+    other = replace(by_name["llama.cpp"], tokens_per_s=158.0, gain=-0.52, gain_high=-0.32)
+    rows = (best, other, replace(by_name["tune"], tokens_per_s=84.0))
+    text = advice_text(replace(advice, verification=replace(found, rows=rows)))
+    assert "Not confirmed: 2 threads, flash-attn off was 1.59 times as fast" in text

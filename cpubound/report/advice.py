@@ -173,7 +173,7 @@ def _confirmation(v: Verification) -> str:
     faster = [row for row in v.rows if row.gain_high < 0]
     if not faster:
         return "Confirmed: nothing that ran was faster than the choice beyond the spread of rounds."
-    best = min(faster, key=lambda row: row.gain)
+    best = max(faster, key=lambda row: row.tokens_per_s)
     return (
         f"Not confirmed: {_setting(best)} was {1 / (1 + best.gain):.2f} times as fast; use it, "
         "or calibrate again."
