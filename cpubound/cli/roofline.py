@@ -100,7 +100,14 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
     show_default=True,
     help="Share of draft tokens accepted, one or several.",
 )
-@click.option("--k", "draft_tokens", default=4, show_default=True, help="Draft tokens per pass.")
+@click.option(
+    "--k",
+    "draft_tokens",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    help="Draft tokens per pass.",
+)
 @plot_option("the roofline")
 @profile_option
 @output_options

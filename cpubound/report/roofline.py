@@ -259,8 +259,8 @@ def _last_context_line(roofline: Roofline) -> str:
 
 def _speculation_lines(outlook: SpeculationOutlook) -> str:
     times = (
-        f"one token {format_seconds(outlook.target_seconds)}, a pass over "
-        f"{outlook.draft_tokens + 1} {format_seconds(outlook.pass_seconds)}, "
+        f"one token takes {format_seconds(outlook.target_seconds)}, a pass over "
+        f"{outlook.draft_tokens + 1} tokens {format_seconds(outlook.pass_seconds)}, "
         f"the draft's token {_seconds(outlook.draft_seconds)}"
     )
     pays = (

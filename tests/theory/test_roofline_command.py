@@ -156,6 +156,7 @@ def test_speculation_here_rests_on_measured_batches(run: Run, tmp_path: Path) ->
     save_profile(build_profile({2: 30.0 * GB}, engine), tmp_path / "profile.json")
     _, out, _ = run("llama-3.1-8b:Q4_0", "--draft", "llama-3.2-1b:Q4_0", "--k", "3")
     assert "measured rates for so many tokens at once" in out
+    assert "a pass over 4 tokens " in out
     assert "no gain possible here" in out
 
 
@@ -189,6 +190,8 @@ def test_where_compute_binds_no_draft_gains(run: Run) -> None:
         (("llama-3.1-8b", *H100, "--draft", "qwen3-0.6b", "--acceptance", "2"), 2, "0 … 1"),
         (("llama-3.1-8b", *H100, "--draft", "qwen3-0.6b", "--acceptance", "x"), 2, "x"),
         (("llama-3.1-8b", *H100, "--draft", "qwen3-0.6b", "--k", "0"), 2, "--k"),
+        (("llama-3.1-8b", *H100, "--draft", "qwen3-0.6b", "--k", "-3"), 2, "--k"),
+        (("llama-3.1-8b", *H100, "--draft", "qwen3-0.6b", "--k", "65"), 2, "--k"),
         (("no-such-model", *H100), 2, "no-such-model"),
         (("llama-3.1-8b", *H100, "--plot", "roof.bmp"), 2, ".svg"),
     ],
