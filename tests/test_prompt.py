@@ -87,6 +87,14 @@ def test_a_type_whose_batches_were_not_measured_says_so_and_is_very_unsure() -> 
     assert "not measured" in str(rate.assumption)
 
 
+def test_experts_take_each_of_their_tokens_as_if_it_came_alone() -> None:
+    alone, four = (product_rate(engine(), read(n, kind="experts"), 2) for n in (1.0, 4.0))
+    assert alone is not None
+    assert four is not None
+    assert four.bytes_per_s == pytest.approx(alone.bytes_per_s / 4)
+    assert four.relative_error > alone.relative_error
+
+
 def test_more_tokens_never_read_the_weights_faster() -> None:
     rows = (BatchRate(type="Q4_0", threads=2, tokens=4, bytes_per_s=9e10, relative_error=0.01),)
     rate = product_rate(engine(batch_rates=rows), read(4), 2)

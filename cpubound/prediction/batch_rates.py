@@ -20,6 +20,8 @@ from cpubound.profile import EngineCalibration, PromptAttentionRate
 # Beside the spread of the samples: rows of another length, shapes of another size. A
 # judgement; docs/accuracy.md has the held-out errors.
 BATCH_RELATIVE_ERROR = 0.05
+# Of experts whose several tokens take as long as if each came alone. A judgement.
+EXPERT_BATCH_RELATIVE_ERROR = 0.10
 # Of a batch whose cost nobody measured.
 UNMEASURED_BATCH_ERROR = 0.5
 
@@ -33,6 +35,14 @@ def product_rate(engine: EngineCalibration, read: WeightRead, threads: int) -> R
     single = of_one_token(engine, read.type, read.columns, threads)
     if read.tokens <= 1 or single is None:
         return single
+    if read.kind == "experts":
+        # MUL_MAT_ID goes through an expert once for each of its tokens, repacked or not: gemv in
+        # ggml-cpu/repack.cpp (forward_mul_mat_id), vec_dot of one column in ggml-cpu.c (0c1e57098bba).
+        return replace(
+            single,
+            bytes_per_s=single.bytes_per_s / read.tokens,
+            relative_error=math.hypot(single.relative_error, EXPERT_BATCH_RELATIVE_ERROR),
+        )
 
     def measured(name: str) -> Rate | None:
         first = of_one_token(engine, name, read.columns, threads)
