@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -198,6 +199,13 @@ def test_a_profile_that_is_damaged_is_refused(run: Run, tmp_path: Path) -> None:
     code, _, err = run("predict", "llama-3.2-1b", "--profile", str(path))
     assert code == 3
     assert_one_line_error(err)
+
+
+def test_a_token_of_seconds_is_written_without_an_exponent(run: Run) -> None:
+    _, out, _ = run("predict", "llama-3.3-70b:F16", "--depth", "100000")
+    line = next(line for line in out.splitlines() if line.startswith("A token takes"))
+    assert "e+" not in line
+    assert re.match(r"A token takes [\d.]+ s: weights [\d.]+ s ", line)
 
 
 def test_more_threads_than_cpus_are_predicted_with_a_note(run: Run) -> None:

@@ -7,10 +7,10 @@ import pytest
 from builders import GB, build_engine, build_machine, build_profile, build_traffic
 
 from cpubound.advise.tune import Advice, tune
-from cpubound.advise.tune.choice import divides_work, prefer_even
+from cpubound.advise.tune.choice import _prompt_reason, divides_work, prefer_even
 from cpubound.model.values import WeightRead
 from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.values import Prediction
+from cpubound.prediction.values import Prediction, PromptPrediction, SecondsByPart
 from cpubound.report.advice import advice_text
 from cpubound.validation import Setting
 
@@ -221,3 +221,13 @@ def test_rows_count_as_heads_do() -> None:
     traffic = replace(build_traffic({"Q4_0": 10**9}), weights=(rows,))
     assert divides_work(traffic, 3)
     assert not divides_work(traffic, 2)
+
+
+def test_a_fast_prompt_is_written_without_an_exponent() -> None:
+    prompt = PromptPrediction(
+        model="tiny", quant_label="Q4_0", threads=2, prompt_tokens=512, depth_tokens=0,
+        kv_type_k="f16", kv_type_v="f16", flash_attn=True, seconds=0.5, low_s=0.4, high_s=0.6,
+        tokens_per_s=1109.6, time_to_first_token_s=0.5, operations=1, bound="compute",
+        parts=SecondsByPart(weights=0.4, attention=0.05, overhead=0.05), fits_in_memory=True,
+    )  # fmt: skip
+    assert _prompt_reason(prompt) == ["a prompt of 512 tokens runs at 1110 tok/s with 2 threads"]

@@ -10,7 +10,12 @@ import msgspec
 from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.profile import MachineProfile
 from cpubound.report.tables import Table
-from cpubound.units import format_decimal_bytes, format_percent, format_significant
+from cpubound.units import (
+    format_decimal_bytes,
+    format_percent,
+    format_seconds,
+    format_significant,
+)
 
 _BASIS = {
     "engine": "measured through llama.cpp per quant type",
@@ -151,14 +156,15 @@ def prediction_detail(p: Prediction) -> str:
         ("overhead", p.seconds.overhead),
     )
     shares = " · ".join(
-        f"{name} {seconds * 1e3:.3g} ms ({seconds / total * 100:.0f} %)" for name, seconds in parts
+        f"{name} {format_seconds(seconds)} ({seconds / total * 100:.0f} %)"
+        for name, seconds in parts
     )
     gap = p.tokens_per_s / p.ceiling_tokens_per_s - 1
     subject, each = ("A token", "It") if p.batch == 1 else ("A step", "A token")
     together = "" if p.batch == 1 else _each_sequence(p) + "\n"
     return together + "\n".join(
         (
-            f"{subject} takes {total * 1e3:.3g} ms: {shares}",
+            f"{subject} takes {format_seconds(total)}: {shares}",
             f"{each} moves {format_decimal_bytes(p.bytes_per_token)}; bytes over bandwidth would "
             f"be {format_significant(p.ceiling_tokens_per_s)} tok/s, this is "
             f"{format_percent(gap, 0)}",

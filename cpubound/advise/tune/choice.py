@@ -14,6 +14,7 @@ from cpubound.advise.tune.values import Advice, Choice, Recommendation
 from cpubound.machine.values import Machine, format_cpu_mask
 from cpubound.model.values import ModelTraffic
 from cpubound.prediction.values import Prediction, PromptPrediction
+from cpubound.units import format_significant
 from cpubound.validation import Setting
 
 # Fewer threads are preferred when they cost less than this: power, heat, room for others.
@@ -317,7 +318,7 @@ def _attention_reasons(
         else:
             what = f"a {kv[0]}:{kv[1]} KV cache (flash-attention {'on' if flash else 'off'})"
         reasons.append(
-            f"{what} would give {other.tokens_per_s:.3g} tok/s "
+            f"{what} would give {format_significant(other.tokens_per_s)} tok/s "
             f"({'+' if change > 0 else '−'}{abs(change) * 100:.1f} %)"
         )
     return reasons
@@ -327,10 +328,8 @@ def _prompt_reason(prompt: PromptPrediction | None) -> list[str]:
     if prompt is None:
         return []
     threads = "1 thread" if prompt.threads == 1 else f"{prompt.threads} threads"
-    return [
-        f"a prompt of {prompt.prompt_tokens} tokens runs at {prompt.tokens_per_s:.3g} tok/s "
-        f"with {threads}"
-    ]
+    rate = format_significant(prompt.tokens_per_s)
+    return [f"a prompt of {prompt.prompt_tokens} tokens runs at {rate} tok/s with {threads}"]
 
 
 def _context_reason(depth_tokens: int, trained_tokens: int | None) -> list[str]:
