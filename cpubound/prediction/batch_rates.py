@@ -37,7 +37,7 @@ def product_rate(engine: EngineCalibration, read: WeightRead, threads: int) -> R
         return single
     if read.kind == "experts":
         # MUL_MAT_ID goes through an expert once for each of its tokens, repacked or not: gemv in
-        # ggml-cpu/repack.cpp (forward_mul_mat_id), vec_dot of one column in ggml-cpu.c (0c1e57098bba).
+        # repack.cpp (forward_mul_mat_id), vec_dot of one column in ggml-cpu.c (0c1e57098bba).
         return replace(
             single,
             bytes_per_s=single.bytes_per_s / read.tokens,
