@@ -72,6 +72,19 @@ def test_predict_prints_a_row_for_each_common_file_type(run: Run) -> None:
     assert "cpubound validate llama-3.1-8b:Q4_K_M" in out
 
 
+def test_predict_says_when_a_context_is_longer_than_the_model_was_trained_for(run: Run) -> None:
+    _, out, _ = run("predict", "smollm2-135m:Q8_0", "-t", "2", "--depth", "8000")
+    assert "trained for" not in out
+    _, out, _ = run("predict", "smollm2-135m:Q8_0", "-t", "2", "--depth", "20000")
+    assert "trained for 8192 tokens" in out
+
+
+def test_prompts_are_refused_where_one_table_is_all_there_is(run: Run) -> None:
+    code, _, err = run("predict", "llama-3.2-1b:Q4_0", "--prompt", "64", "--format", "csv")
+    assert code == 2
+    assert "CSV holds one table" in err
+
+
 def test_predict_prints_the_document_of_the_contract(run: Run) -> None:
     code, out, _ = run("predict", "llama-3.2-1b:Q4_0", "-t", "2", "--json", "-")
     document = json.loads(out)

@@ -14,7 +14,7 @@ from cpubound.model.hyper import HyperParameters
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.rates import attention_rate, read_bandwidth
+from cpubound.prediction.rates import attention_rate, weights_bandwidth
 from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile
 
@@ -105,8 +105,8 @@ class Case(ModelSetting):
 
     @property
     def bandwidth(self) -> float | None:
-        """Median read bandwidth at these threads, bytes/s."""
-        return read_bandwidth(self.profile, self.threads)
+        """Median read bandwidth at these threads on pages as weights lie on them, bytes/s."""
+        return weights_bandwidth(self.profile, self.threads)
 
     @property
     def implied_bytes_per_s(self) -> float:

@@ -202,7 +202,7 @@ def what_if(
         kv_type_v=type_v,
         flash_attn=flash_attn,
     )
-    read = profile.measurements("read", "anon_4k")
+    read = profile.measurements("read", "file") or profile.measurements("read", "anon_4k")
     if not read:
         raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
     law = fit_law({"read": {t: m.median_bytes_per_s for t, m in read.items()}})

@@ -101,6 +101,8 @@ def command(
     if (model is None or changes) and plot_path:
         raise UsageError("--plot draws one MODEL as it is: leave the others out")
     check_picture(plot_path, force=force)
+    if prompt and style == "csv":
+        raise UsageError("CSV holds one table: leave --prompt out, or take --format json")
     if (model is None or changes) and (batch != (1,) or prompt):
         raise UsageError("--batch and --prompt go with a MODEL alone: leave them out")
     if model is None:
@@ -184,6 +186,9 @@ def command(
     notes = report.prediction_notes(predictions, validation_name(model, specs))
     if len(predictions) == 1:
         notes = f"{report.prediction_detail(predictions[0])}\n{notes}"
+    beyond = report.beyond_training(specs, max(depth) + max(prompt or (0,)))
+    if beyond:
+        notes = f"{notes}\n{beyond}"
     if prompts:
         notes = f"{notes}\n\n{prompt_text(prompts, style)}"
     if plot_path is not None:

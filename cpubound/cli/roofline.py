@@ -231,7 +231,8 @@ def _my_machine(
     from cpubound.theory.budget import Roofs
 
     profile = load_profile(profile_path)
-    rates = [m.median_bytes_per_s for m in profile.measurements("read", "anon_4k").values()]
+    read = profile.measurements("read", "file") or profile.measurements("read", "anon_4k")
+    rates = [m.median_bytes_per_s for m in read.values()]
     if not rates:
         raise ProfileError(
             "the profile has no read bandwidth (kernel read): run `cpubound calibrate` again"

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from cpubound.model.values import ModelSpec
 from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.profile import MachineProfile
 from cpubound.report.tables import Table
@@ -122,6 +123,16 @@ def prediction_notes(predictions: Sequence[Prediction], validate_model: str) -> 
     lines += [f"Note: {a}." for a in dict.fromkeys(a for p in predictions for a in p.assumptions)]
     lines.append(f"Check it:  cpubound validate {validate_model}")
     return "\n".join(lines)
+
+
+def beyond_training(specs: Sequence[ModelSpec], tokens: int) -> str:
+    """Say which of the models were trained for fewer tokens than are asked for."""
+    lengths = {spec.name: spec.hyper_parameters.get("context_length") for spec in specs}
+    short = {n: c for n, c in lengths.items() if isinstance(c, int) and 0 < c < tokens}
+    return "\n".join(
+        f"Note: {name} was trained for {trained} tokens: expect nonsense beyond them."
+        for name, trained in short.items()
+    )
 
 
 def basis_note(predictions: Sequence[Prediction]) -> str:

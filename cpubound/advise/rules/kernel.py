@@ -8,7 +8,7 @@ from cpubound.advise.case import Case
 from cpubound.advise.tune.choice import TOLERANCE
 from cpubound.advise.values import INFO, WARNING, Finding
 from cpubound.model.quant import quant_type
-from cpubound.prediction.rates import read_bandwidth, weight_rate
+from cpubound.prediction.rates import weight_rate, weights_bandwidth
 from cpubound.units import format_decimal_bytes, format_rate
 
 # Types whose dot product is llama.cpp's portable C code (ggml/src/ggml-cpu/arch-fallback.h and
@@ -316,7 +316,7 @@ def _main_columns(case: Case) -> int:
 
 def _best_bandwidth(case: Case) -> float | None:
     counts = case.profile.measurements("read", "anon_4k")
-    rates = [read_bandwidth(case.profile, threads) for threads in counts]
+    rates = [weights_bandwidth(case.profile, threads) for threads in counts]
     return max((rate for rate in rates if rate is not None), default=None)
 
 

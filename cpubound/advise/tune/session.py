@@ -19,7 +19,7 @@ from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.prediction.decode import predict_decode
 from cpubound.prediction.prompt import predict_prompt
-from cpubound.prediction.rates import read_bandwidth
+from cpubound.prediction.rates import weights_bandwidth
 from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.profile import MachineProfile
 from cpubound.validation import Setting
@@ -125,7 +125,7 @@ def advise(
         measured_attention=_measured_attention(profile),
         traffic=session.traffic(usual),
         prompts_at=lambda threads: session.predict_prompt(replace(usual, threads=threads)),
-        bandwidth_at=lambda threads: read_bandwidth(profile, threads),
+        bandwidth_at=lambda threads: weights_bandwidth(profile, threads),
         huge_page_gain=_huge_page_gain(profile),
         engine_features=profile.engine.features if profile.engine else (),
         first_reasons=_limit_reasons(made_on or profile.machine, profile.machine),
