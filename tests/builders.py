@@ -8,6 +8,7 @@ from typing import Any
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
 from cpubound.model.values import AttentionRead, ModelTraffic, WeightRead
+from cpubound.prediction.values import Prediction
 from cpubound.profile import (
     AttentionRate,
     EngineCalibration,
@@ -17,6 +18,7 @@ from cpubound.profile import (
     SaturationPoint,
     judge_noise,
 )
+from cpubound.validation import Cell, Validation, summarize
 
 GB = 10**9
 
@@ -171,3 +173,20 @@ def build_traffic(
         "resident_bytes": sum(weights.values()),
     }
     return ModelTraffic(**{**fields, **changes})
+
+
+def build_validation(prediction: Prediction, *, engine: str) -> Validation:
+    """One cell that was observed 2 % below its prediction."""
+    cell = Cell(
+        prediction=prediction,
+        observed_tokens_per_s=prediction.tokens_per_s * 0.98,
+        samples_s=(0.06,),
+        relative_error=0.02,
+        paired_error=None,
+        inside=True,
+        naive_tokens_per_s=prediction.ceiling_tokens_per_s,
+        naive_error=0.5,
+        noise_floor=None,
+        reference_bytes_per_s=None,
+    )
+    return Validation(cells=(cell,), summary=summarize([cell]), engine=engine)

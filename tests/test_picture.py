@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import GB, build_engine, build_machine, build_profile, build_traffic
+from builders import GB, build_engine, build_machine, build_profile, build_traffic, build_validation
 
 from cpubound import api
 from cpubound.cli import main
@@ -15,7 +15,7 @@ from cpubound.cli.predict import CURVE_POINTS, CURVE_TOKENS, curve_depths
 from cpubound.model.resolve import resolve_model
 from cpubound.prediction.decode import predict_decode
 from cpubound.profile import save_profile
-from cpubound.validation import Cell, Validation, summarize
+from cpubound.validation import Validation
 
 PROFILE = build_profile(
     {1: 20.0 * GB, 2: 30.0 * GB},
@@ -49,19 +49,7 @@ Run = Callable[..., int]
 
 def validation() -> Validation:
     prediction = predict_decode(PROFILE, build_traffic({"Q4_0": GB}), 2)
-    cell = Cell(
-        prediction=prediction,
-        observed_tokens_per_s=prediction.tokens_per_s * 0.98,
-        samples_s=(0.06,),
-        relative_error=0.02,
-        paired_error=None,
-        inside=True,
-        naive_tokens_per_s=prediction.ceiling_tokens_per_s,
-        naive_error=0.5,
-        noise_floor=None,
-        reference_bytes_per_s=None,
-    )
-    return Validation(cells=(cell,), summary=summarize([cell]), engine="fake 1")
+    return build_validation(prediction, engine="fake 1")
 
 
 @pytest.fixture

@@ -7,23 +7,21 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 
 from cpubound.advise.diagnosis import Diagnosis
-from cpubound.advise.tune import Advice, fewest_threads
+from cpubound.advise.tune import Advice
 from cpubound.api.common import (
     Progress,
     check_threads,
-    measured_threads,
     no_progress,
     refuse_too_big,
     spec_of,
     split_kv_type,
 )
-from cpubound.api.engines import model_file, open_reference
-from cpubound.api.predicting import inspect_model, predict_at
+from cpubound.api.engines import engine_with, open_reference
+from cpubound.api.predicting import inspect_model, predict_best
 from cpubound.engine.watch import LiveFacts
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine
@@ -96,16 +94,13 @@ def _verify(
 ) -> Advice:
     """Add real runs of the choice, its neighbours and the programs' defaults."""
     from cpubound.advise.tune.verify import verify
-    from cpubound.engine import open_runner
 
-    with ExitStack() as stack:
-        runner = stack.enter_context(open_runner())
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+    with engine_with(spec, progress) as (runner, path):
         found = verify(
             advice,
             predict_setting,
             runner,
-            model_file(spec, folder / f"{spec.name}.gguf", progress),
+            path,
             seconds=seconds,
             seed=random.randrange(2**32) if seed is None else seed,
             progress=progress,
@@ -248,7 +243,6 @@ def watch_live(
     UsageError : more threads than effective CPUs.
     MachineError : the model does not fit into memory, no engine, no space.
     """
-    from cpubound.engine import open_runner
     from cpubound.engine.live import add_residency, watch_decode
     from cpubound.engine.values import RunSettings
     from cpubound.engine.watch import watch_process
@@ -260,15 +254,12 @@ def watch_live(
     traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
     refuse_too_big(profile, traffic)
     if threads is None:
-        candidates = predict_at(profile, traffic, measured_threads(profile))
-        threads = fewest_threads(candidates).threads
+        threads = predict_best(profile, traffic).threads
     check_threads(profile.machine, (threads,))
     machine = profile.machine
     cpus = frozenset(machine.allowed_cpus)
     with ExitStack() as stack:
-        runner = stack.enter_context(open_runner())
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
-        path = model_file(spec, folder / f"{spec.name}.gguf", progress)
+        runner, path = stack.enter_context(engine_with(spec, progress))
         facts = watch_decode(
             runner,
             RunSettings(

@@ -25,6 +25,7 @@ def split_kv_type(text: str) -> tuple[str, str]:
 
 
 def spec_of(model: str | ModelSpec) -> ModelSpec:
+    """Return a spec as it is, or what a MODEL argument names."""
     from cpubound.model.resolve import resolve_model
 
     return model if isinstance(model, ModelSpec) else resolve_model(model)
@@ -46,6 +47,7 @@ def measured_threads(profile: MachineProfile) -> tuple[int, ...]:
 
 
 def check_threads(machine: Machine, counts: Sequence[int]) -> None:
+    """Raise if a count is above the effective CPUs."""
     most = machine.effective_cpus
     for count in counts:
         if count > most:
@@ -61,6 +63,7 @@ def refuse_too_big(profile: MachineProfile, traffic: ModelTraffic) -> None:
 
 
 def refuse_too_big_for(machine: Machine, traffic: ModelTraffic) -> None:
+    """Raise if a model would not fit into a machine's memory."""
     from cpubound.units import format_decimal_bytes
 
     memory = machine.usable_memory_bytes

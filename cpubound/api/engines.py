@@ -61,9 +61,19 @@ def engine_files(
         )
 
 
+@contextmanager
+def engine_with(spec: ModelSpec, progress: Progress) -> Iterator[tuple[LlamaCppRunner, str]]:
+    """Open llama-cpp-python with the file of one model; what was written goes at the end."""
+    from cpubound.engine import open_runner
+
+    with open_runner() as runner, TemporaryDirectory(prefix="cpubound-") as folder:
+        yield runner, model_file(spec, Path(folder) / f"{spec.name}.gguf", progress)
+
+
 def model_file(
     spec: ModelSpec, path: Path, progress: Progress, quantize: Quantize | None = None
 ) -> str:
+    """Return a model's own file, or write its shape to ``path``."""
     if spec.shards:
         return spec.shards[0]
     from cpubound.engine.synth import write_model

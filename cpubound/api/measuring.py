@@ -6,10 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from cpubound.advise.tune import fewest_threads
 from cpubound.api.common import (
     Progress,
     check_threads,
@@ -21,8 +18,8 @@ from cpubound.api.common import (
     spec_of,
     split_kv_type,
 )
-from cpubound.api.engines import engine_files, model_file, open_engine, open_reference, quantizer
-from cpubound.api.predicting import inspect_model, predict_at
+from cpubound.api.engines import engine_files, engine_with, open_engine, open_reference, quantizer
+from cpubound.api.predicting import inspect_model, predict_best
 from cpubound.breakdown import Breakdown
 from cpubound.errors import UsageError
 from cpubound.model.values import ModelSpec, ModelTraffic
@@ -236,7 +233,6 @@ def breakdown(
     MachineError : the model does not fit into memory, no engine, no space.
     """
     from cpubound.breakdown import run_rounds, take_apart
-    from cpubound.engine import open_runner
     from cpubound.engine.values import RunSettings
     from cpubound.machine import read_machine
     from cpubound.prediction.parts import predict_parts
@@ -253,16 +249,13 @@ def breakdown(
     if threads is None:
         threads = machine.effective_cpus
         if profile is not None:
-            candidates = predict_at(profile, traffic_at(depth), measured_threads(profile))
-            threads = fewest_threads(candidates).threads
+            threads = predict_best(profile, traffic_at(depth)).threads
     check_threads(machine, (threads,))
-    with ExitStack() as stack:
-        runner = stack.enter_context(open_runner())
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+    with engine_with(spec, progress) as (runner, path):
         rounds = run_rounds(
             runner,
             RunSettings(
-                model_path=model_file(spec, folder / f"{spec.name}.gguf", progress),
+                model_path=path,
                 threads=threads,
                 depth_tokens=depth,
                 kv_type_k=type_k,

@@ -73,7 +73,7 @@ def predict(
         model, depth=depth, n_ctx=n_ctx, batch=batch, kv_type=kv_type, flash_attn=flash_attn
     )
     if threads is None:
-        return fewest_threads(predict_at(profile, traffic, measured_threads(profile)))
+        return predict_best(profile, traffic)
     return predict_at(profile, traffic, (threads,))[0]
 
 
@@ -128,6 +128,11 @@ def predict_prompt(
     return predict_steps(profile, steps, after, count)
 
 
+def predict_best(profile: MachineProfile, traffic: ModelTraffic) -> Prediction:
+    """Predict at the fewest measured threads that come near the best, as ``tune`` chooses."""
+    return fewest_threads(predict_at(profile, traffic, measured_threads(profile)))
+
+
 def survey(
     models: Iterable[ModelSpec],
     *,
@@ -154,7 +159,7 @@ def survey(
             )
         except CpuboundError:
             continue
-        chosen = fewest_threads(predict_at(profile, traffic, measured_threads(profile)))
+        chosen = predict_best(profile, traffic)
         if chosen.fits_in_memory is not False:
             found.append(chosen)
     return tuple(sorted(found, key=lambda p: -p.tokens_per_s))

@@ -82,7 +82,6 @@ def command(
     folder, a Hugging Face config.json, or ollama:NAME.
     """
     from cpubound import api
-    from cpubound.advise.tune import fewest_threads
     from cpubound.cli.output import print_result
     from cpubound.errors import UsageError
     from cpubound.model.resolve import resolve_models
@@ -159,8 +158,7 @@ def command(
     chosen_threads = threads
     if threads is None:
         deepest = traffic(specs[0], max(depth), max(batch))
-        candidates = api.predict_at(profile, deepest, api.measured_threads(profile))
-        threads = (fewest_threads(candidates).threads,)
+        threads = (api.predict_best(profile, deepest).threads,)
     predictions = [
         p
         for spec in specs

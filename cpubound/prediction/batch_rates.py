@@ -14,7 +14,14 @@ import msgspec
 
 from cpubound import stats
 from cpubound.model.values import WeightRead
-from cpubound.prediction.rates import Rate, expert_rate, interpolate, rate_of_family, weight_rate
+from cpubound.prediction.rates import (
+    Rate,
+    attention_rows,
+    expert_rate,
+    interpolate,
+    rate_of_family,
+    weight_rate,
+)
 from cpubound.profile import EngineCalibration, PromptAttentionRate
 
 # Beside the spread of the samples: rows of another length, shapes of another size. A
@@ -70,16 +77,9 @@ def prompt_attention_rate(
 
     The nearest measured head size stands in for another.
     """
-    rows = [
-        row
-        for row in engine.prompt_attention
-        if (row.kv_type_k, row.kv_type_v, row.flash_attn)
-        == (kv_type_k.upper(), kv_type_v.upper(), flash_attn)
-    ]
-    if not rows:
+    mine = attention_rows(engine.prompt_attention, kv_type_k, kv_type_v, flash_attn, head_dim)
+    if not mine:
         return None
-    nearest = min({row.head_dim for row in rows}, key=lambda measured: abs(measured - head_dim))
-    mine = [row for row in rows if row.head_dim == nearest]
     return msgspec.structs.replace(
         mine[0],
         threads=threads,

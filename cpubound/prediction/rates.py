@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cpubound import stats
 from cpubound.model.quant import quant_type
@@ -13,6 +14,7 @@ from cpubound.profile import (
     EngineCost,
     EngineRate,
     MachineProfile,
+    PromptAttentionRate,
     StateRate,
     long_row_seconds,
     memory_shares,
@@ -37,6 +39,9 @@ EXPERTS_RELATIVE_ERROR = 0.15
 # What our own kernels leave out (barriers, small operators, another kernel's quality): a
 # judgement, not a measurement.
 KERNEL_RELATIVE_ERROR = 0.15
+
+
+_AttentionRow = TypeVar("_AttentionRow", AttentionRate, PromptAttentionRate)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,16 +165,23 @@ def attention_rate(
 
     The nearest measured head size stands in for another.
     """
-    rows = [
-        row
-        for row in engine.attention
-        if (row.kv_type_k, row.kv_type_v, row.flash_attn)
-        == (kv_type_k.upper(), kv_type_v.upper(), flash_attn)
-    ]
-    if not rows:
-        return None
-    nearest = min({row.head_dim for row in rows}, key=lambda measured: abs(measured - head_dim))
-    return _rate_of([row for row in rows if row.head_dim == nearest], threads)
+    rows = attention_rows(engine.attention, kv_type_k, kv_type_v, flash_attn, head_dim)
+    return _rate_of(rows, threads) if rows else None
+
+
+def attention_rows(
+    rows: Sequence[_AttentionRow],
+    kv_type_k: str,
+    kv_type_v: str,
+    flash_attn: bool,
+    head_dim: int,
+) -> list[_AttentionRow]:
+    """Return the rows of an attention setting at its head size, or the nearest measured."""
+    wanted = (kv_type_k.upper(), kv_type_v.upper(), flash_attn)
+    mine = [row for row in rows if (row.kv_type_k, row.kv_type_v, row.flash_attn) == wanted]
+    sizes = {row.head_dim for row in mine}
+    nearest = min(sizes, key=lambda measured: abs(measured - head_dim), default=head_dim)
+    return [row for row in mine if row.head_dim == nearest]
 
 
 def engine_cost(engine: EngineCalibration, threads: int) -> EngineCost:

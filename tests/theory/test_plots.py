@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import GB, build_engine, build_profile, build_traffic
+from builders import GB, build_engine, build_profile, build_traffic, build_validation
 
 from cpubound.cli import main
 from cpubound.errors import MachineError, UsageError
@@ -17,7 +17,6 @@ from cpubound.report.roofline_document import MachineLine
 from cpubound.theory.analysis import Roofline, analyse
 from cpubound.theory.budget import Roofs
 from cpubound.theory.source import ModelSource
-from cpubound.validation import Cell, Validation, summarize
 
 PROFILE = build_profile(
     {1: 20.0 * GB, 2: 30.0 * GB, 4: 30.5 * GB},
@@ -93,19 +92,7 @@ def test_other_pictures_carry_their_units() -> None:
 @pytest.mark.usefixtures("with_matplotlib")
 def test_predicted_stands_against_observed() -> None:
     prediction = predict_decode(PROFILE, build_traffic({"Q4_0": GB}), 2)
-    cell = Cell(
-        prediction=prediction,
-        observed_tokens_per_s=prediction.tokens_per_s * 0.98,
-        samples_s=(0.06,),
-        relative_error=0.02,
-        paired_error=None,
-        inside=True,
-        naive_tokens_per_s=prediction.ceiling_tokens_per_s,
-        naive_error=0.5,
-        noise_floor=None,
-        reference_bytes_per_s=None,
-    )
-    validation = Validation(cells=(cell,), summary=summarize([cell]), engine="test")
+    validation = build_validation(prediction, engine="test")
     svg = plots.plot_validation(validation, PROFILE, suffix=".svg").decode()
     assert "observed (token/s)" in svg
     assert "predicted (token/s)" in svg
