@@ -29,6 +29,14 @@ def test_the_gguf_package_reads_small_finite_weights(name):
     assert 1e-4 < np.abs(weights).max() < 10
 
 
+def test_scales_spread_as_a_trained_models_do():
+    data = random_blocks(quant_type("Q4_0"), 4096, scale=0.02, seed=1)
+    blocks = np.frombuffer(data, np.uint8).reshape(4096, 18)
+    scales = blocks[:, :2].copy().view("<f2").ravel().astype(np.float32)
+    assert 0.25 < np.log(np.abs(scales)).std() < 0.31
+    assert 0.4 < (scales < 0).mean() < 0.6
+
+
 def test_blocks_are_the_same_for_the_same_seed():
     quant = quant_type("Q4_K")
     one, again, other = (random_blocks(quant, 8, scale=0.02, seed=s) for s in (1, 1, 2))

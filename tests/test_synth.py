@@ -199,6 +199,13 @@ class TestWithEngine:
         assert weights.std() == pytest.approx(0.02, rel=0.35)
         assert runner.quantize(quant, 64, scale=0.02, seed=3) == data
 
+    def test_scales_spread_as_a_trained_models_do(self, runner: LlamaCppRunner) -> None:
+        data = runner.quantize(quant_type("Q4_0"), 8192, scale=0.02, seed=3)
+        blocks = np.frombuffer(data, dtype=np.uint8).reshape(8192, 18)
+        scales = blocks[:, :2].copy().view("<f2").ravel().astype(np.float32)
+        # Of weights that are all of one deviation, 0.19.
+        assert 0.24 < np.log(np.abs(scales)).std() < 0.34
+
     @pytest.mark.parametrize("file_type", ["F16", "Q4_0", "Q8_0", "Q4_K_M", "IQ4_XS"])
     def test_llama_cpp_loads_and_decodes_what_was_written(
         self, runner: LlamaCppRunner, tmp_path: Path, file_type: str

@@ -12,6 +12,7 @@ import llama_cpp
 import llama_cpp.llama_cpp as llama
 
 from cpubound.engine.protocol import Quantize
+from cpubound.engine.scale_spread import DEVIATION_SPREAD, RUN_WEIGHTS, lognormal_factors
 from cpubound.engine.values import EngineIdentity
 from cpubound.errors import MachineError
 
@@ -73,13 +74,15 @@ def read_identity() -> EngineIdentity:
 
 
 def quantize(request: Quantize) -> bytes:
-    """Quantise normally distributed weights into consecutive blocks of one row."""
+    """Quantise random weights, spread as a trained matrix's, into the blocks of one row."""
     import numpy as np
 
     ggml = ggml_library()
     elements = request.blocks * request.block_size
     weights = np.random.default_rng(request.seed).standard_normal(elements, dtype=np.float32)
-    weights *= request.scale
+    runs = -(-elements // RUN_WEIGHTS)
+    deviations = request.scale * lognormal_factors(runs, DEVIATION_SPREAD, request.seed)
+    weights *= np.repeat(deviations, RUN_WEIGHTS)[:elements]
     blocks = ctypes.create_string_buffer(request.blocks * request.block_bytes)
     # A flat importance matrix: some IQ types refuse to do without.
     importance = np.ones(elements, dtype=np.float32)

@@ -1,12 +1,14 @@
 """Random blocks of a quant type without ggml: for probes of an engine that is a binary.
 
 Every bit pattern of the quants is valid; the scales are not: random ones would be infinite, or
-so small that arithmetic slows down. So all bytes are random but those of the scales, which are
-set. Where they lie is from ``ggml/src/ggml-common.h``, llama.cpp commit 0c1e57098bba.
+so small that arithmetic slows down. So all bytes are random but those of the scales, which
+spread as far as a trained model's. Where they lie is from ``ggml/src/ggml-common.h``,
+llama.cpp commit 0c1e57098bba.
 """
 
 from __future__ import annotations
 
+from cpubound.engine.scale_spread import SCALE_SPREAD, lognormal_factors
 from cpubound.errors import UsageError
 from cpubound.model.values import QuantType
 
@@ -33,6 +35,8 @@ _HALF_OFFSETS: dict[str, tuple[int, ...]] = {
     "TQ1_0": (52,),
     "TQ2_0": (64,),
 }
+# ggml divides by the weight that is farthest from zero, of whichever sign.
+_SIGNED = frozenset({"Q4_0", "Q5_0", "Q3_K", "Q6_K", "IQ4_NL", "IQ4_XS"})
 # A block of MXFP4 begins with an exponent: 2^(e − 128) here, with values up to 12.
 _MXFP4_EXPONENT = 120
 # IQ1_M keeps its half-precision scale in the high nibbles of four words at its end.
@@ -49,17 +53,21 @@ def random_blocks(quant: QuantType, blocks: int, *, scale: float, seed: int) -> 
     order = np.random.default_rng(seed)
     data = order.integers(0, 256, (blocks, quant.block_bytes), dtype=np.uint8)
     # A few bits multiply it: a sixteenth keeps the weights near the scale asked for.
-    half = np.frombuffer(np.float16(scale / 16).tobytes(), np.uint8)
+    scales = scale / 16 * lognormal_factors(blocks, SCALE_SPREAD, seed)
+    if quant.name in _SIGNED:
+        scales *= order.choice(np.array((-1, 1), np.float32), blocks)
     if quant.name in _HALF_OFFSETS:
+        halves = scales.astype("<f2").view(np.uint8).reshape(blocks, 2)
         for offset in _HALF_OFFSETS[quant.name]:
-            data[:, offset : offset + 2] = half
+            data[:, offset : offset + 2] = halves
     elif quant.name == "MXFP4":
         data[:, 0] = _MXFP4_EXPONENT
     elif quant.name == "IQ1_M":
-        bits = int(np.float16(scale / 16).view(np.uint16))
+        bits = scales.astype("<f2").view("<u2")
         for word in range(4):
             high = _IQ1_M_SCALES + 2 * word + 1
-            data[:, high] = (data[:, high] & 0x0F) | (((bits >> (4 * word)) & 0xF) << 4)
+            nibble = ((bits >> (4 * word)) & 0xF).astype(np.uint8) << 4
+            data[:, high] = (data[:, high] & 0x0F) | nibble
     else:
         raise UsageError(
             f"blocks of {quant.name} can be made by llama-cpp-python only: install it, or leave "

@@ -1,10 +1,10 @@
 """Write a loadable GGUF file of any shape and file type, filled with valid random weights.
 
 The speed of decoding depends on the shapes and types of the tensors, not on what they
-hold, as long as the values are finite and, in a mixture, the router's choices vary. So a
-tile of blocks is quantised once per type and written over and over. A tile has a prime
-number of blocks: rows, heads and experts then start at different places in it and do
-not repeat one another.
+hold, as long as the values are finite, the blocks' scales spread as a trained model's
+(``scale_spread``) and, in a mixture, the router's choices vary. So a tile of blocks is
+quantised once per type and written over and over. A tile has a prime number of blocks:
+rows, heads and experts then start at different places in it and do not repeat one another.
 """
 
 from __future__ import annotations
