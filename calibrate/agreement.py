@@ -72,9 +72,10 @@ def run_pairs(
     for _ in range(pairs):
         for cell in order.sample(list(cells), len(cells)):
             for runner, rates in order.sample([(ours, cell.ours), (theirs, cell.theirs)], 2):
-                # llama-bench loads the model for every run; so do we, for where the pages of
-                # one load happen to lie decides about some per cent.
-                runner.close_model(cell.settings.model_path)
+                # llama-bench is a new process in every run; so are we, for where the pages of
+                # one load happen to lie decides about some per cent, and a process that loads
+                # again gets the pages that it has just given back.
+                runner.close()
                 samples = runner.run(cell.settings).samples_s
                 rates.append(len(samples) / sum(samples))
 
