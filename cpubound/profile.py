@@ -102,6 +102,10 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
         return f"the machine was {state} while it was measured (±{self.spread * 100:.0f} %{blame})"
 
 
+# Most models of today have about as many query heads to a KV head.
+REFERENCE_QUERY_HEADS = 4.0
+
+
 class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
     """How fast the engine goes through weights of one type in matrix products.
 
@@ -159,7 +163,11 @@ class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttentionRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the engine's attention goes through the KV cache."""
+    """How fast the engine's attention goes through the KV cache.
+
+    llama.cpp goes through a KV head once for each of its query heads, so that a part of the
+    time, ``query_share``, grows with them; ``bytes_per_s`` is for ``REFERENCE_QUERY_HEADS``.
+    """
 
     kv_type_k: str
     kv_type_v: str
@@ -168,6 +176,12 @@ class AttentionRate(msgspec.Struct, frozen=True, kw_only=True):
     threads: Count
     bytes_per_s: Rate
     relative_error: Relative
+    query_share: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
+
+    def bytes_per_s_at(self, query_heads: float) -> float:
+        """Return the rate where ``query_heads`` share a KV head."""
+        excess = query_heads / REFERENCE_QUERY_HEADS - 1
+        return self.bytes_per_s / (1 + self.query_share * excess)
 
 
 class PromptAttentionRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +221,7 @@ class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None = None  # a sample is then the time of a prompt of so many tokens
     is_batch: bool = False  # its subject is weights that multiply several tokens
     head_dim: int = 0
+    query_heads: float = REFERENCE_QUERY_HEADS  # that share a KV head
     attention_operations: int = 0  # of all tokens of a prompt
 
 

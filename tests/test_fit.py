@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from cpubound.calibration.fit import ExpertsKey, Fit, ProbeTime, StateKey, fit_probe_times
+from cpubound.calibration.fit import (
+    USUAL_QUERY_SHARE,
+    ExpertsKey,
+    Fit,
+    ProbeTime,
+    StateKey,
+    fit_probe_times,
+)
 from cpubound.profile import memory_share, memory_shares
 from cpubound.stats import hat_weights
 
@@ -137,3 +144,22 @@ def test_a_row_length_between_two_knots_takes_from_both_by_its_logarithm() -> No
 def test_a_fit_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one probe"):
         fit_probe_times([])
+
+
+def test_attention_that_grows_with_query_heads_is_told_from_what_grows_with_kv_heads() -> None:
+    def attention(query_heads: float, kv: int) -> ProbeTime:
+        row = probe({("Q4_0", 512): 2_000_000}, 64)
+        seconds = row.seconds + kv * (0.4 + 0.6 * query_heads / 4) / KV_RATE
+        return replace(row, seconds=seconds, attention={KV: kv}, query_heads=query_heads)
+
+    rows = [row for row in probes() if not row.attention[KV]]
+    rows += [attention(4, 30_000_000), attention(4, 150_000_000), attention(1, 90_000_000)]
+    fit = fit_probe_times(rows)
+    assert 1 / fit.other_seconds_per_byte[KV] == pytest.approx(KV_RATE, rel=0.02)
+    assert fit.query_share[KV] == pytest.approx(0.6, abs=0.03)
+    assert fit.relative_error[KV] < 0.05
+
+
+def test_without_two_groupings_of_heads_the_usual_share_grows_with_queries() -> None:
+    fit = fit_probe_times(probes())
+    assert fit.query_share[KV] == pytest.approx(USUAL_QUERY_SHARE, abs=0.01)

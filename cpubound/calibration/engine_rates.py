@@ -89,6 +89,7 @@ def probe_time(run: ProbeRun) -> ProbeTime:
         seconds=stats.median(run.samples_s),
         matrices={(name, columns): n_bytes for name, columns, n_bytes in run.matrices},
         attention={key: run.kv_bytes} if run.kv_bytes else {},
+        query_heads=run.query_heads,
         products=run.products,
         experts=experts,
         expert_layers=run.expert_layers,
@@ -132,6 +133,7 @@ def _attention_rates(fit: Fit, threads: int) -> list[AttentionRate]:
                 threads=threads,
                 bytes_per_s=1 / seconds,
                 relative_error=min(fit.relative_error[key], MAX_RELATIVE),
+                query_share=fit.query_share[key],
             )
         )
     return found

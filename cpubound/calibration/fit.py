@@ -1,7 +1,7 @@
 """From probe times to rates and costs: one robust, non-negative fit per thread count.
 
     t = Σ over matrices  bytes · s(type, columns)  +  Σ experts  bytes · s(type)
-        + kv_bytes · a  +  state_bytes · r
+        + kv_bytes · (a + q · query heads per KV head)  +  state_bytes · r
         + c_token  +  products · c_product  +  expert layers · c_expert
         −  memory_share · cache_saved
 
@@ -19,7 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cpubound import stats
-from cpubound.profile import long_row_seconds, memory_share, memory_shares
+from cpubound.profile import (
+    REFERENCE_QUERY_HEADS,
+    long_row_seconds,
+    memory_share,
+    memory_shares,
+)
 
 # Huber's constant: residuals beyond 1.345 σ count linearly, 95 % efficient for normal noise.
 HUBER = 1.345
@@ -32,6 +37,17 @@ SMOOTH_WEIGHT = 0.02
 # run away together. At these sizes either counts as much as a probe off by SMOOTH_WEIGHT.
 PRIOR_SECONDS_PER_TOKEN = 600e-6
 PRIOR_CACHE_SAVED_S = 2e-3
+
+
+# The share of attention's time that grows with the query heads, where probes do not tell: 0.53 …
+# 0.95 over KV types, head sizes and thread counts (AMD EPYC Zen 4, 2026-11-30, docs/model.md).
+USUAL_QUERY_SHARE, QUERY_SHARE_SPREAD = 0.75, 0.3
+
+
+class QueryKey(NamedTuple):
+    """Names what of an attention setting's time grows with the query heads of a KV head."""
+
+    setting: Hashable
 
 
 class ExpertsKey(NamedTuple):
@@ -54,14 +70,17 @@ class ProbeTime:
     matrices: Mapping[tuple[str, int], int]  # (type, columns) -> bytes
     attention: Mapping[Hashable, int]  # KV bytes by attention setting
     products: int
+    query_heads: float = REFERENCE_QUERY_HEADS  # that share a KV head
     experts: Mapping[str, int] = field(default_factory=dict)  # type -> bytes
     expert_layers: int = 0
     states: Mapping[str, int] = field(default_factory=dict)  # kind of recurrence -> bytes
 
     @property
-    def others(self) -> dict[Hashable, int]:
+    def others(self) -> dict[Hashable, float]:
         """What is measured by a rate of its own beside the dense matrices."""
-        found: dict[Hashable, int] = dict(self.attention)
+        found: dict[Hashable, float] = dict(self.attention)
+        queries = self.query_heads / REFERENCE_QUERY_HEADS
+        found.update({QueryKey(key): n * queries for key, n in self.attention.items()})
         found.update({ExpertsKey(name): n for name, n in self.experts.items()})
         found.update({StateKey(kind): n for kind, n in self.states.items()})
         return found
@@ -72,7 +91,9 @@ class Fit:
     """Seconds per byte and fixed costs, with relative standard errors."""
 
     seconds_per_byte: Mapping[tuple[str, int], float]  # (type, columns of a knot)
-    other_seconds_per_byte: Mapping[Hashable, float]  # by attention setting, experts, state
+    # By attention setting (at the reference number of query heads), experts, state.
+    other_seconds_per_byte: Mapping[Hashable, float]
+    query_share: Mapping[Hashable, float]  # by attention setting
     seconds_per_token: float
     seconds_per_product: float
     seconds_per_expert_layer: float
@@ -127,21 +148,37 @@ def _fit_once(
     observed = np.array([row.seconds for row in rows])
     design = np.array([_equation(row, places, settings, knots, shares) for row in rows])
     scaled = design / observed[:, None]
-    prior = np.vstack([_smoothness(places, knots, scaled), _shrinkage(scaled.shape[1])])
+    prior = np.vstack(
+        [
+            _smoothness(places, knots, scaled),
+            _usual_shares(len(places), settings, scaled),
+            _shrinkage(scaled.shape[1]),
+        ]
+    )
     matrix = np.vstack([scaled, prior])
     target = np.concatenate([np.ones(len(rows)), np.zeros(len(prior))])
     solution, weights = _solve_robust(matrix, target, len(rows))
-    errors = _relative_errors(matrix, target, solution, weights, len(rows))
-    names: list[Hashable] = [*places, *settings]
-    n = len(places)
+    covariance = _covariance(matrix, target, solution, weights, len(rows))
+    columns = _columns_of(places, settings)
+    seconds = {key: float(solution[mine].sum()) for key, mine in columns.items()}
     return Fit(
-        seconds_per_byte=dict(zip(places, map(float, solution), strict=False)),
-        other_seconds_per_byte=dict(zip(settings, map(float, solution[n:]), strict=False)),
+        seconds_per_byte={place: seconds[place] for place in places},
+        other_seconds_per_byte={key: seconds[key] for key in columns if key not in set(places)},
+        query_share={
+            key: float(solution[mine[1]]) / seconds[key] if seconds[key] else 0.0
+            for key, mine in columns.items()
+            if len(mine) == 2
+        },
         seconds_per_token=float(solution[-4]),
         seconds_per_product=float(solution[-3]),
         seconds_per_expert_layer=float(solution[-2]),
         cache_saved_s=float(solution[-1]),
-        relative_error=dict(zip(names, errors, strict=False)),
+        relative_error={
+            key: math.sqrt(max(float(covariance[np.ix_(mine, mine)].sum()), 0.0)) / seconds[key]
+            if seconds[key] > 0
+            else math.inf
+            for key, mine in columns.items()
+        },
         residuals=tuple(float(r) for r in (matrix @ solution - target)[: len(rows)]),
     )
 
@@ -181,6 +218,36 @@ def _smoothness(
             row[mine[low]], row[mine[low + 1]] = 1.0, -1.0
             rows.append(row * SMOOTH_WEIGHT / (SMOOTH_SPREAD * per_byte))
     return np.array(rows).reshape(-1, scaled.shape[1])
+
+
+def _usual_shares(first: int, settings: Sequence[Hashable], scaled: Any) -> Any:
+    """Draw the share of attention that grows with query heads towards the usual one, weakly."""
+    import numpy as np
+
+    rows = []
+    for place, key in enumerate(settings):
+        if not isinstance(key, QueryKey):
+            continue
+        plain, query = first + settings.index(key.setting), first + place
+        row = np.zeros(scaled.shape[1])
+        row[plain], row[query] = USUAL_QUERY_SHARE, USUAL_QUERY_SHARE - 1
+        per_byte = 1 / max(float(scaled[:, plain].max()), 1e-30)
+        rows.append(row * SMOOTH_WEIGHT / (QUERY_SHARE_SPREAD * per_byte))
+    return np.array(rows).reshape(-1, scaled.shape[1])
+
+
+def _columns_of(
+    places: Sequence[tuple[str, int]], settings: Sequence[Hashable]
+) -> dict[Hashable, list[int]]:
+    """Return the columns of each rate: attention's are two."""
+    found: dict[Hashable, list[int]] = {place: [n] for n, place in enumerate(places)}
+    for place, key in enumerate(settings):
+        if not isinstance(key, QueryKey):
+            found[key] = [len(places) + place]
+    for place, key in enumerate(settings):
+        if isinstance(key, QueryKey):
+            found[key.setting].append(len(places) + place)
+    return found
 
 
 def _shrinkage(columns: int) -> Any:
@@ -244,18 +311,22 @@ def _solve_nonnegative(matrix: Any, target: Any, weights: Any) -> Any:
     return x / norms
 
 
-def _relative_errors(
-    matrix: Any, target: Any, solution: Any, weights: Any, observations: int
-) -> list[float]:
-    """Return each parameter's relative standard error from the weighted normal equations."""
+def _covariance(matrix: Any, target: Any, solution: Any, weights: Any, observations: int) -> Any:
+    """Return the parameters' covariance from the weighted normal equations.
+
+    Prior rows hold parameters together but observe nothing: they add no freedom. What the fit
+    left at zero has no variance.
+    """
     import numpy as np
 
-    used = solution > 0
+    used = np.flatnonzero(solution > 0)
     a = (matrix * np.sqrt(weights)[:, None])[:, used]
     residuals = ((matrix @ solution - target) * np.sqrt(weights))[:observations]
-    freedom = max(1, len(matrix) - int(used.sum()))
+    # Parameters that the observations decide; the prior holds the others.
+    information = a[:observations].T @ a[:observations]
+    decided = float(np.trace(np.linalg.pinv(a.T @ a) @ information))
+    freedom = max(1.0, observations - decided)
     variance = max(float(residuals @ residuals) / freedom, 1e-4**2)
-    covariance = np.linalg.pinv(a.T @ a) * variance
-    errors = np.full(len(solution), math.inf)
-    errors[used] = np.sqrt(np.maximum(np.diag(covariance), 0.0)) / solution[used]
-    return [float(error) for error in errors]
+    covariance = np.zeros((len(solution), len(solution)))
+    covariance[np.ix_(used, used)] = np.linalg.pinv(a.T @ a) * variance
+    return covariance

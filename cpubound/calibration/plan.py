@@ -52,6 +52,7 @@ class AttentionShape(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: int
     layers: int
     depths: tuple[int, ...]
+    prompts: bool = True  # whether it measures prompts too
 
 
 class BatchShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,8 +127,16 @@ def load_plan(name: str = "standard", types: tuple[str, ...] | None = None) -> P
     shapes = {key: value for key, value in data.items() if key.endswith("shapes")}
     plan = msgspec.convert({**data[name], **shapes}, Plan)
     if types is not None:
-        plan = msgspec.structs.replace(plan, types=tuple(_type_name(t) for t in types))
+        plan = _with_types(plan, tuple(_type_name(t) for t in types))
     return plan
+
+
+def _with_types(plan: Plan, types: tuple[str, ...]) -> Plan:
+    families = tuple(
+        msgspec.structs.replace(shape, types=tuple(t for t in shape.types if t in types))
+        for shape in plan.family_shapes
+    )
+    return msgspec.structs.replace(plan, types=types, family_shapes=families)
 
 
 def probe_layers(shape: ProbeShape, type_name: str, target_bytes: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cpubound.calibration.probes import Probe, ProbeCell, probe_traffic
-from cpubound.profile import ProbeRun
+from cpubound.profile import REFERENCE_QUERY_HEADS, ProbeRun
 
 
 @dataclass(kw_only=True)
@@ -48,6 +48,9 @@ class MeasuredCell:
             prompt_tokens=self.setting.prompt_tokens,
             is_batch=self.probe.is_batch,
             head_dim=max((read.head_dim_k for read in traffic.attention), default=0),
+            query_heads=max(
+                (read.query_heads for read in traffic.attention), default=REFERENCE_QUERY_HEADS
+            ),
             attention_operations=traffic.batch * traffic.attention_operations,
         )
 

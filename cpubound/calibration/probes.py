@@ -76,6 +76,8 @@ ATTENTION_PROMPT_TOKENS = 128
 ATTENTION_PROMPT_DEPTHS = (0, 1024)
 BATCH_ROUNDS = 1
 ATTENTION_PROMPT_ROUNDS = 1
+# Bound by computing, attention varies less than what memory sets.
+ATTENTION_ROUNDS = 4
 
 
 def plan_probes(plan: Plan, target_bytes: int) -> tuple[Probe, ...]:
@@ -96,9 +98,10 @@ def plan_probes(plan: Plan, target_bytes: int) -> tuple[Probe, ...]:
             _family_probe(shape, type_name)
             for shape in plan.family_shapes
             for type_name in shape.types
-            if type_name in plan.types
         ]
-    probes += [_attention_prompt_probe(shape, plan) for shape in plan.attention_shapes]
+    probes += [
+        _attention_prompt_probe(shape, plan) for shape in plan.attention_shapes if shape.prompts
+    ]
     probes += [_attention_probe(shape, plan) for shape in plan.attention_shapes]
     return tuple(probes)
 
@@ -179,7 +182,9 @@ def _attention_probe(shape: AttentionShape, plan: Plan) -> Probe:
         for depth in shape.depths
     )
     spec = _llama_spec(name, shape, shape.layers, ATTENTION_PROBE_TYPE)
-    return Probe(name=name, type=ATTENTION_PROBE_TYPE, spec=spec, cells=cells)
+    return Probe(
+        name=name, type=ATTENTION_PROBE_TYPE, spec=spec, cells=cells, rounds=ATTENTION_ROUNDS
+    )
 
 
 def _llama_spec(

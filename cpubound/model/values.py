@@ -110,6 +110,11 @@ class AttentionRead:
     k_bytes: int  # read over all these layers, for ``cells``
     v_bytes: int
 
+    @property
+    def query_heads(self) -> float:
+        """Query heads that share a KV head."""
+        return self.heads / max(self.kv_heads, 1)
+
     def operations(self, flash_attn: bool) -> int:
         """Floating-point operations of these layers for one token.
 

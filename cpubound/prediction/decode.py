@@ -187,6 +187,7 @@ def _attention_part(
         traffic.flash_attn,
         read.head_dim_k,
         threads,
+        read.query_heads,
     )
     flash = "on" if traffic.flash_attn else "off"
     name = f"attention with {traffic.kv_type_k}:{traffic.kv_type_v} KV, flash-attn {flash},"

@@ -126,7 +126,7 @@ def _attention(
         return Part(seconds=seconds, error=rate.relative_error * seconds)
     kv_bytes = step.batch * (read.k_bytes + read.v_bytes)
     name = f"attention of prompts with {step.kv_type_k}:{step.kv_type_v} KV"
-    decoded = attention_rate(engine, *setting)
+    decoded = attention_rate(engine, *setting, read.query_heads)
     part = part_from_rate(kv_bytes, decoded, name, bandwidth)
     if decoded is None:
         return part

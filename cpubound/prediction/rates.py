@@ -9,6 +9,7 @@ from typing import TypeVar
 from cpubound import stats
 from cpubound.model.quant import quant_type
 from cpubound.profile import (
+    REFERENCE_QUERY_HEADS,
     AttentionRate,
     EngineCalibration,
     EngineCost,
@@ -160,13 +161,20 @@ def attention_rate(
     flash_attn: bool,
     head_dim: int,
     threads: int,
+    query_heads: float = REFERENCE_QUERY_HEADS,
 ) -> Rate | None:
     """Return the rate at which attention goes through the cache, None if not measured.
 
-    The nearest measured head size stands in for another.
+    The nearest measured head size stands in for another; ``query_heads`` share a KV head.
     """
     rows = attention_rows(engine.attention, kv_type_k, kv_type_v, flash_attn, head_dim)
-    return _rate_of(rows, threads) if rows else None
+    if not rows:
+        return None
+    points = {row.threads: row.bytes_per_s_at(query_heads) for row in rows}
+    return Rate(
+        bytes_per_s=interpolate(points, threads),
+        relative_error=max(row.relative_error for row in rows),
+    )
 
 
 def attention_rows(
@@ -278,7 +286,7 @@ def rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> Ra
     return None
 
 
-def _rate_of(rows: Sequence[AttentionRate | EngineRate | StateRate], threads: int) -> Rate:
+def _rate_of(rows: Sequence[EngineRate | StateRate], threads: int) -> Rate:
     points = {row.threads: row.bytes_per_s for row in rows}
     return Rate(
         bytes_per_s=interpolate(points, threads),
