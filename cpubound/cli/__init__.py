@@ -12,6 +12,7 @@ from importlib import import_module
 import click
 
 from cpubound import __version__
+from cpubound.cli import termination
 from cpubound.errors import CpuboundError
 
 COMMANDS = {
@@ -62,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code.
 
     0 done; 1 a check that was asked for did not hold; 2 usage; 3 bad input file; 4 this
-    machine cannot do it; 130 interrupted.
+    machine cannot do it; 130 interrupted; 143 terminated.
     """
     # Taken out here, so that it works before and behind the command's name.
     debug = "--debug" in argv
@@ -70,7 +71,8 @@ def main(argv: Sequence[str]) -> int:
     if sys.stdout is None:
         return _fail("standard output is closed: give the result a place to go", 4)
     try:
-        result = group.main(arguments, prog_name="cpubound", standalone_mode=False)
+        with termination.interrupt_on_sigterm():
+            result = group.main(arguments, prog_name="cpubound", standalone_mode=False)
         sys.stdout.flush()
     except CpuboundError as error:
         if debug:
@@ -78,9 +80,10 @@ def main(argv: Sequence[str]) -> int:
         return _fail(str(error), error.exit_code)
     except click.UsageError as error:
         return _fail(error.format_message(), error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("cpubound: interrupted", err=True)
-        return INTERRUPTED
+    except (KeyboardInterrupt, click.Abort) as error:
+        terminated = termination.was_terminated(error)
+        click.echo(f"cpubound: {'terminated' if terminated else 'interrupted'}", err=True)
+        return termination.EXIT_CODE if terminated else INTERRUPTED
     except BrokenPipeError:
         _forget_stdout()
         return 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
