@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from builders import GB, build_engine, build_profile, build_traffic
+from builders import (
+    GB,
+    build_engine,
+    build_measurement,
+    build_profile,
+    build_traffic,
+)
 
 from cpubound.model.parts import PARTS, bytes_by_part
 from cpubound.model.values import ModelTraffic, WeightRead
@@ -44,9 +50,13 @@ ENGINE = build_engine(
     per_product_s=1e-5,
     attention={("f16", "f16", True): 5 * GB},
 )
+CEILING = build_profile({1: 12 * GB, 2: 40 * GB})
 PROFILES = {
     "engine": build_profile({1: 12 * GB, 2: 40 * GB}, ENGINE),
-    "ceiling": build_profile({1: 12 * GB, 2: 40 * GB}),
+    "ceiling": CEILING,
+    "kernel": msgspec.structs.replace(
+        CEILING, bandwidth=(*CEILING.bandwidth, build_measurement(2, 18 * GB, kernel="gemv_q4_k"))
+    ),
 }
 
 
@@ -98,6 +108,21 @@ def test_what_the_cache_keeps_is_taken_off_all_weights_alike(mixture: ModelTraff
 def test_a_model_without_a_cache_has_no_attention(mixture: ModelTraffic) -> None:
     bare = replace(mixture, attention=(), kv_write_bytes=0)
     assert "attention" not in predict_parts(PROFILES["engine"], bare, 2)
+
+
+@pytest.mark.parametrize("basis", ["engine", "kernel"])
+def test_an_uncertain_state_makes_attention_no_less_certain(
+    basis: str, mixture: ModelTraffic
+) -> None:
+    """The state of this mixture is taken at read bandwidth: half of it is its error."""
+    profile = PROFILES[basis]
+    stateful = replace(mixture, state_read_bytes=10**8)
+    stateless = replace(mixture, state_read_bytes=0, state_write_bytes=0)
+    with_state = predict_parts(profile, stateful, 2)["attention"]
+    alone = predict_parts(profile, stateless, 2)["attention"]
+    assert (with_state.seconds, with_state.low, with_state.high) == pytest.approx(
+        (alone.seconds, alone.low, alone.high)
+    )
 
 
 def test_every_byte_of_a_step_belongs_to_one_part(mixture: ModelTraffic) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cpubound.model.parts import PARTS, part_of_role
@@ -36,11 +37,9 @@ def predict_parts(
     for part, weights in _split_weights(profile, traffic, threads, step).items():
         found.setdefault(part, []).append(weights)
     state = _state(profile, traffic, threads, step)
-    state_s = state.seconds
-    attention_s = max(step.attention.seconds - state_s, 0.0) if traffic.attention else 0.0
-    attention = Part(seconds=attention_s, error=step.attention.error, memory_seconds=0)
     found.setdefault("recurrent", []).append(state)
-    found.setdefault("attention", []).append(attention)
+    if traffic.attention:
+        found.setdefault("attention", []).append(_attention(step, state))
     for part, overhead in _split_overhead(profile, traffic, threads, step).items():
         found.setdefault(part, []).append(overhead)
     return {
@@ -55,6 +54,21 @@ def _state(profile: MachineProfile, traffic: ModelTraffic, threads: int, step: S
         return state_part(profile.engine, traffic, threads, step.bandwidth)
     n_bytes = traffic.state_read_bytes + traffic.state_write_bytes
     return part_from_rate(n_bytes, None, "recurrent state", step.bandwidth)
+
+
+def _attention(step: StepParts, state: Part) -> Part:
+    """Take the recurrent state off what a step counts together with attention.
+
+    Their errors are independent where each has its rate, and one where both are bytes over
+    bandwidth.
+    """
+    both = step.attention
+    seconds = max(both.seconds - state.seconds, 0.0)
+    if step.basis == "engine":
+        error = math.sqrt(max(both.error**2 - state.error**2, 0.0))
+    else:
+        error = both.error * seconds / both.seconds if both.seconds else 0.0
+    return Part(seconds=seconds, error=error)
 
 
 def _with_interval(profile: MachineProfile, basis: str, part: Part) -> PartPrediction:
