@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -7,8 +8,10 @@ import pytest
 from builders import GB, build_engine, build_machine, build_profile
 from fakes import FakeRunner, tiny_model
 
+from cpubound import api
 from cpubound.advise.tune import Advice
-from cpubound.advise.tune.session import Session, advise
+from cpubound.advise.tune.session import Session, advise, commands_of
+from cpubound.advise.tune.values import Verified
 from cpubound.advise.tune.verify import MIN_ROUNDS, plan_candidates, verify
 from cpubound.engine.values import RunSettings
 from cpubound.errors import EngineCrashed
@@ -91,6 +94,43 @@ def test_a_choice_that_is_not_the_fastest_is_shown_to_be_so() -> None:
     assert "choice −50 % [−50 %, −50 %]   (llama-cpp-python)" in text
     assert "Not confirmed: 2 threads, flash-attn off was 2.00 times as fast" in text
     assert max(map(len, text.split("\n\n")[1].splitlines())) <= 100
+
+
+def test_the_commands_are_those_of_what_ran_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session()
+    runner = FakeRunner(seconds_per_step=lambda s: float(s.threads + 4 * (not s.flash_attn)))
+    monkeypatch.setattr(api.advising, "engine_with", lambda *_: nullcontext((runner, "m.gguf")))
+
+    def text_of(seconds: float | None) -> str:
+        advice = api.tune(
+            session.spec, depth=1024, kv_type="f16", profile=session.profile,
+            verify_seconds=seconds, model_path="m.gguf", seed=1,
+        )  # fmt: skip
+        return advice_text(advice)
+
+    assert "llama-server -m m.gguf -t 4 -tb 4 -fa off" in text_of(None)
+    text = text_of(0.0)
+    assert "Not confirmed: 4 threads, flash-attn on" in text
+    assert "llama-server -m m.gguf -t 4 -tb 4 -fa on" in text
+    assert "flash_attn=True" in text
+    assert "-fa off" not in text
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_command_maps_the_file_as_the_run_did(mmap: bool) -> None:
+    session = make_session()
+    advice = advise_of(session)
+    unmapped = msgspec.structs.replace(advice.recommendation, load_mode="none")
+    advice = msgspec.structs.replace(advice, recommendation=unmapped)
+    row = Verified(
+        names=("fewer threads",), threads=2, flash_attn=True, kv_type_k="f16", kv_type_v="f16",
+        mmap=mmap, predicted_tokens_per_s=1.0, tokens_per_s=2.0, gain=-0.5, gain_low=-0.5,
+        gain_high=-0.5, runs_s=(),
+    )  # fmt: skip
+    lines = commands_of(session, lambda threads: tuple(range(threads)), advice, row, "m.gguf")
+    assert lines["llama-cli"].startswith("llama-cli -m m.gguf -t 2 -tb 4 -fa on -c ")
+    assert ("-lm none" in lines["llama-cli"]) is not mmap
+    assert ("-lm" in lines["llama-bench"]) is not mmap
 
 
 def test_every_run_is_at_the_depth_asked_for_and_counts_are_within_the_machine() -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice
+from cpubound.advise.tune.values import Verification
 from cpubound.api.common import (
     Progress,
     check_threads,
@@ -60,7 +61,13 @@ def tune(
     UsageError : a KV type that is none.
     MachineError : the model does not fit into memory; with ``verify_seconds`` no engine.
     """
-    from cpubound.advise.tune.session import Session, advise, kv_options, tunable_threads
+    from cpubound.advise.tune.session import (
+        Session,
+        advise,
+        commands_of,
+        kv_options,
+        tunable_threads,
+    )
     from cpubound.calibration.threads import placement
 
     profile = profile or load_profile()
@@ -70,18 +77,24 @@ def tune(
     profile = profile if machine is None else msgspec.structs.replace(profile, machine=machine)
     session = Session(profile=profile, spec=spec, thread_counts=tunable_threads(profile))
     refuse_too_big(profile, session.smallest_traffic(depth, options))
+    cpus_for = partial(placement, profile.machine)
+    name = model_path or (spec.shards[0] if spec.shards else f"{spec.name}.gguf")
     advice = advise(
         session,
-        partial(placement, profile.machine),
+        cpus_for,
         depth_tokens=depth,
         kv_options=options,
-        model_path=model_path or (spec.shards[0] if spec.shards else f"{spec.name}.gguf"),
+        model_path=name,
         target=target,
         made_on=made_on,
     )
     if verify_seconds is None:
         return advice
-    return _verify(advice, session.predict, spec, verify_seconds, seed, progress)
+    found = _verify(advice, session.predict, spec, verify_seconds, seed, progress)
+    if found.faster is not None:
+        lines = commands_of(session, cpus_for, advice, found.faster, name)
+        found = msgspec.structs.replace(found, commands=lines)
+    return msgspec.structs.replace(advice, verification=found)
 
 
 def _verify(
@@ -91,12 +104,12 @@ def _verify(
     seconds: float,
     seed: int | None,
     progress: Progress,
-) -> Advice:
-    """Add real runs of the choice, its neighbours and the programs' defaults."""
+) -> Verification:
+    """Run the choice, its neighbours and the programs' defaults."""
     from cpubound.advise.tune.verify import verify
 
     with engine_with(spec, progress) as (runner, path):
-        found = verify(
+        return verify(
             advice,
             predict_setting,
             runner,
@@ -105,7 +118,6 @@ def _verify(
             seed=random.randrange(2**32) if seed is None else seed,
             progress=progress,
         )
-    return msgspec.structs.replace(advice, verification=found)
 
 
 def diagnose(

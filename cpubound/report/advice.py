@@ -56,7 +56,8 @@ def advice_text(advice: Advice) -> str:
     if advice.verification is not None:
         lines += ["", *_verification(advice, advice.verification)]
     lines.append("")
-    for name, command in r.commands.items():
+    faster = advice.verification.commands if advice.verification is not None else {}
+    for name, command in (faster or r.commands).items():
         first, *rest = command.split("\n")
         lines += [f"  {name:<18}{first}", *(" " * 20 + line for line in rest)]
     if advice.verification is None:
@@ -170,13 +171,12 @@ def _gain(row: Verified) -> str:
 
 def _confirmation(v: Verification) -> str:
     """Say whether anything ran faster than the choice by more than its rounds vary."""
-    faster = [row for row in v.rows if row.gain_high < 0]
-    if not faster:
+    best = v.faster
+    if best is None:
         return "Confirmed: nothing that ran was faster than the choice beyond the spread of rounds."
-    best = max(faster, key=lambda row: row.tokens_per_s)
     return (
-        f"Not confirmed: {_setting(best)} was {1 / (1 + best.gain):.2f} times as fast; use it, "
-        "or calibrate again."
+        f"Not confirmed: {_setting(best)} was {1 / (1 + best.gain):.2f} times as fast; set as "
+        "below, or calibrate again."
     )
 
 

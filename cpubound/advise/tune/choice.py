@@ -97,7 +97,7 @@ def tune(
         *_context_reason(depth_tokens, trained_tokens),
         *placement.reasons,
     ]
-    recommendation = _recommend(
+    recommendation = recommend(
         chosen, placement, reasons, context_for(depth_tokens, trained_tokens)
     )
     lines = commands(model_path, recommendation, machine, depth_tokens)
@@ -203,9 +203,10 @@ def _setting(threads: int, depth: int, kv: tuple[str, str], flash_attn: bool) ->
     )
 
 
-def _recommend(
+def recommend(
     chosen: Prediction, placement: Placement, reasons: Sequence[str], n_ctx: int | None
 ) -> Recommendation:
+    """Put a setting's prediction and placement together; the commands are still to be written."""
     return Recommendation(
         threads=chosen.threads,
         batch_threads=placement.batch_threads,

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from cpubound.advise.tune.choice import F16, TOLERANCE, chosen_setting, tune
-from cpubound.advise.tune.placement import CpusFor
+from cpubound.advise.tune.choice import F16, TOLERANCE, chosen_setting, recommend, tune
+from cpubound.advise.tune.commands import commands
+from cpubound.advise.tune.placement import CpusFor, place
 from cpubound.advise.tune.target import meet_target
-from cpubound.advise.tune.values import Advice
+from cpubound.advise.tune.values import Advice, Verified
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.ftype import COMMON_FILE_TYPES
@@ -131,6 +132,36 @@ def advise(
         first_reasons=_limit_reasons(made_on or profile.machine, profile.machine),
     )
     return advice if target is None else _with_target(advice, session, target)
+
+
+def commands_of(
+    session: Session, placement: CpusFor, advice: Advice, row: Verified, model_path: str
+) -> dict[str, str]:
+    """Return the commands that set what a row of the verification ran.
+
+    Prompts, context and memory policy stay those of the advice.
+    """
+    profile, chosen = session.profile, advice.recommendation
+    setting = replace(
+        chosen_setting(advice),
+        threads=row.threads,
+        flash_attn=row.flash_attn,
+        kv_type_k=row.kv_type_k,
+        kv_type_v=row.kv_type_v,
+    )
+    prediction = session.predict(setting)
+    placed = place(
+        profile.machine,
+        row.threads,
+        _allowed_placement(profile, placement),
+        resident_bytes=prediction.resident_bytes,
+        batch_threads=chosen.batch_threads,
+        engine_features=profile.engine.features if profile.engine else (),
+    )
+    is_mapped_again = row.mmap and chosen.load_mode == "none"
+    placed = replace(placed, load_mode="auto" if is_mapped_again else chosen.load_mode)
+    r = recommend(prediction, placed, (), chosen.n_ctx)
+    return commands(model_path, r, profile.machine, advice.depth_tokens)
 
 
 def tunable_threads(profile: MachineProfile) -> tuple[int, ...]:

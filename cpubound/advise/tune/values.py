@@ -98,6 +98,13 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     rows: tuple[Verified, ...]
     left_out: tuple[str, ...] = ()  # defaults that cannot be run here, with the reason
+    commands: dict[str, str] = {}  # of ``faster``; empty where the choice was confirmed
+
+    @property
+    def faster(self) -> Verified | None:
+        """The fastest of what ran faster than the choice by more than its rounds vary."""
+        beyond_spread = (row for row in self.rows if row.gain_high < 0)
+        return max(beyond_spread, key=lambda row: row.tokens_per_s, default=None)
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
