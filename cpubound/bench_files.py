@@ -25,9 +25,6 @@ from cpubound.prediction.decode import predict_decode
 from cpubound.profile import MachineProfile
 from cpubound.validation import Cell, Validation, summarize
 
-# From about here llama-bench leaves flash-attention to llama.cpp, which turns it on for CPUs
-# (ggml-org/llama.cpp pull request 23714, May 2026); before, it was off unless asked for.
-AUTO_FLASH_BUILD = 9400
 _NAMED_ROWS = 5
 
 
@@ -46,20 +43,13 @@ class ModelRow:
             depth_tokens=self.row.mean_depth_tokens,
             kv_type_k=(self.row.type_k or "f16").lower(),
             kv_type_v=(self.row.type_v or "f16").lower(),
-            flash_attn=flash_attn_of(self.row),
+            flash_attn=self.row.uses_flash_attn,
         )
 
     @property
     def threads(self) -> int:
         """The threads; ``match_models`` leaves rows without them out."""
         return self.row.n_threads or 1
-
-
-def flash_attn_of(row: BenchRow) -> bool:
-    """Return whether flash-attention was on: what the row says, else its build's default."""
-    if row.flash_attn is not None:
-        return row.flash_attn
-    return row.build_number is not None and row.build_number >= AUTO_FLASH_BUILD
 
 
 def match_models(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from builders import build_engine, build_profile
 
-from cpubound.bench_files import calibrate_from, flash_attn_of, match_models, validate_from
+from cpubound.advise.logs import read_log
+from cpubound.bench_files import calibrate_from, match_models, validate_from
 from cpubound.calibration.from_rates import rate_row
 from cpubound.cli import main
 from cpubound.engine.bench_rows import read_bench_rows
@@ -74,14 +75,23 @@ def test_rows_that_cannot_be_used_are_left_out_by_name():
     assert warnings == ("left out: row 4 (x 1B): no model of the catalogue for certain",)
 
 
-def test_flash_attention_follows_the_build_where_the_row_does_not_tell():
-    def row(**fields: object):
-        return read_bench_rows(rows_with(**fields))[0]
-
-    assert flash_attn_of(row(flash_attn=True, build_number=1))
-    assert not flash_attn_of(row(flash_attn=None, build_number=8664))
-    assert flash_attn_of(row(flash_attn=None, build_number=9700))
-    assert not flash_attn_of(row(flash_attn=None, build_number=None))
+@pytest.mark.parametrize(
+    ("told", "build", "type_v", "used"),
+    [
+        (True, 1, "f16", True),
+        (None, 8664, "f16", False),
+        (None, 9700, "f16", True),
+        (None, None, "f16", False),
+        (None, None, "q8_0", True),
+    ],
+)
+def test_flash_attention_follows_the_build_where_the_row_does_not_tell(
+    told: bool | None, build: int | None, type_v: str, used: bool
+) -> None:
+    """As validate and calibrate read a file, so does diagnose."""
+    text = rows_with(flash_attn=told, build_number=build, type_v=type_v)
+    assert match_models(read_bench_rows(text))[0][0].traffic.flash_attn is used
+    assert read_log(text)[0].flash_attn is used
 
 
 def test_a_profile_from_rows_predicts_their_settings(table):

@@ -157,7 +157,7 @@ def _bench_run(row: BenchRow) -> LoggedRun:
         model_bytes=row.model_size_bytes,
         kv_type_k=row.type_k,
         kv_type_v=row.type_v,
-        flash_attn=row.flash_attn,
+        flash_attn=row.uses_flash_attn,
         gpu=", ".join(row.gpu_backends) or None,
     )
 

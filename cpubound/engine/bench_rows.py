@@ -24,6 +24,9 @@ MAX_TOKENS = 2**27
 MAX_THREADS = 2**16
 # Backends that leave the work of a token to the CPU.
 CPU_BACKENDS = frozenset({"CPU", "BLAS", "OPENBLAS", "ACCELERATE", "ZENDNN", "NONE"})
+# From about here llama-bench leaves flash-attention to llama.cpp, which turns it on for CPUs
+# (ggml-org/llama.cpp pull request 23714, May 2026); before, it was off unless asked for.
+AUTO_FLASH_BUILD = 9400
 # Each its own boolean in old JSON and CSV.
 _OLD_GPU_FLAGS = ("cuda", "opencl", "vulkan", "kompute", "metal", "sycl", "gpu_blas")
 
@@ -52,7 +55,7 @@ class BenchRow:
     n_ubatch: int | None = None
     type_k: str | None = None
     type_v: str | None = None
-    flash_attn: bool | None = None  # "auto" is on: what llama.cpp chooses on CPUs
+    flash_attn: bool | None = None  # as told; "auto" is on: what llama.cpp chooses on CPUs
     repack: bool | None = None
     mmap: bool | None = None
     n_gpu_layers: int | None = None
@@ -73,6 +76,20 @@ class BenchRow:
     def mean_depth_tokens(self) -> int:
         """Tokens in the cache on average over the run."""
         return self.n_depth + self.n_gen // 2
+
+    @property
+    def uses_flash_attn(self) -> bool:
+        """Whether flash-attention was on: what the row says, else its build's default.
+
+        A table has the column only where it was set. Builds from ``AUTO_FLASH_BUILD`` on leave
+        it to llama.cpp, so it was on; in older ones, and where the build is not told, it was
+        off, but for a quantised V, which llama.cpp takes with it only.
+        """
+        if self.flash_attn is not None:
+            return self.flash_attn
+        if (self.type_v or "f16").lower() not in ("f16", "f32", "bf16"):
+            return True
+        return self.build_number is not None and self.build_number >= AUTO_FLASH_BUILD
 
     @property
     def gpu_backends(self) -> tuple[str, ...]:
