@@ -12,6 +12,7 @@ EXPERIMENTS = {
     "file_types": "tensor types by rule beside llama.cpp's quantiser",
     "accuracy": "the held-out error of predictions",
     "ablation": "what each term of the model buys, on what accuracy observed",
+    "kernel_form": "how llama.cpp stands to our own kernels: the constants of basis kernel",
     "tuning": "what tune chooses beside the best of a full grid",
     "agreement": "our decode rate beside llama-bench's, pair by pair",
     "published": "published rates of machines we never had, replayed with rows held out",

@@ -31,6 +31,7 @@ from cpubound.model.resolve import resolve_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.prediction.decode import predict_decode
+from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, load_profile, save_profile
 from cpubound.report.tables import Table, render_table
 from cpubound.report.validation import validation_document
@@ -77,11 +78,15 @@ class JudgedCell:
     """A cell with what our own kernels alone would have said of it."""
 
     cell: Cell
-    kernel_tokens_per_s: float
+    kernel: Prediction
 
     @property
     def kernel_error(self) -> float:
-        return self.kernel_tokens_per_s / self.cell.observed_tokens_per_s - 1
+        return self.kernel.tokens_per_s / self.cell.observed_tokens_per_s - 1
+
+    @property
+    def is_inside_kernel(self) -> bool:
+        return self.kernel.low <= self.cell.observed_tokens_per_s <= self.kernel.high
 
 
 def main(argv: Sequence[str]) -> int:
@@ -152,7 +157,7 @@ def _judge_group(
                 write_model(spec, path, quantize=runner.quantize)
             for setting in settings:
                 cells.append(plan_cell(profile, spec, path, setting))
-                kernels.append(kernel_tokens_per_s(profile, spec, setting))
+                kernels.append(predict_without_engine(profile, spec, setting, cells[-1].tokens))
         counts = sorted({setting.threads for setting in settings})
         validation = run_cells(
             cells,
@@ -164,22 +169,24 @@ def _judge_group(
             seed=seed,
         )
     return [
-        JudgedCell(cell=cell, kernel_tokens_per_s=kernel)
+        JudgedCell(cell=cell, kernel=kernel)
         for cell, kernel in zip(validation.cells, kernels, strict=True)
     ]
 
 
-def kernel_tokens_per_s(profile: MachineProfile, spec: ModelSpec, setting: Setting) -> float:
-    """Return what the profile says of a cell without its engine stage."""
+def predict_without_engine(
+    profile: MachineProfile, spec: ModelSpec, setting: Setting, tokens: int
+) -> Prediction:
+    """Return what the profile says of a cell's runs of ``tokens`` without its engine stage."""
     traffic = compute_traffic(
         spec,
-        depth_tokens=setting.depth_tokens,
+        depth_tokens=setting.depth_tokens + tokens // 2,
         kv_type_k=setting.kv_type_k,
         kv_type_v=setting.kv_type_v,
         flash_attn=setting.flash_attn,
     )
     alone = msgspec.structs.replace(profile, engine=None)
-    return predict_decode(alone, traffic, setting.threads).tokens_per_s
+    return predict_decode(alone, traffic, setting.threads)
 
 
 def judged_table(cells: Sequence[JudgedCell]) -> Table:
@@ -231,6 +238,8 @@ def summary_text(cells: Sequence[JudgedCell]) -> str:
     """Return the statistics that the marks are about."""
     s = summarize([judged.cell for judged in cells])
     kernel = stats.median([abs(judged.kernel_error) for judged in cells])
+    kernel_inside = sum(judged.is_inside_kernel for judged in cells)
+    kernel_widths = [(c.kernel.high - c.kernel.low) / c.kernel.tokens_per_s for c in cells]
     paired = [c.cell.paired_error for c in cells if c.cell.paired_error is not None]
     lines = [
         f"{s.cells} cells: median |error| {s.median_abs_error * 100:.1f} %, 95th percentile "
@@ -240,6 +249,8 @@ def summary_text(cells: Sequence[JudgedCell]) -> str:
         f"median width {s.median_relative_width * 100:.0f} %",
         f"own kernels alone {kernel * 100:.1f} %, bytes over bandwidth "
         f"{s.naive_median_abs_error * 100:.1f} %",
+        f"own kernels' interval holds {kernel_inside} ({kernel_inside / len(cells) * 100:.0f} %), "
+        f"median width {stats.median(kernel_widths) * 100:.0f} %",
     ]
     if s.noise_floor is not None:
         lines.append(f"noise floor {s.noise_floor * 100:.1f} %")

@@ -211,7 +211,7 @@ def _differences(profile: MachineProfile, source: BenchSource) -> list[str]:
                 f"the rows are of another build ({told}) than the profile's ({engine.build})"
             )
     if engine is None:
-        found.append("the profile has no engine stage: predictions are of our own kernels")
+        found.append("the profile has no engine stage: predictions are from our own kernels")
     return found
 
 

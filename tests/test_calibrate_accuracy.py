@@ -16,7 +16,13 @@ from cpubound.profile import ProbeRun
 def judged(seconds: float, kernel_tokens_per_s: float = 10.0) -> accuracy.JudgedCell:
     """A cell predicted at 20 tok/s that took so many seconds a token."""
     found = observe([cell(2)], FakeRunner(seconds_per_step=lambda s: seconds)).cells[0]
-    return accuracy.JudgedCell(cell=found, kernel_tokens_per_s=kernel_tokens_per_s)
+    kernel = msgspec.structs.replace(
+        found.prediction,
+        tokens_per_s=kernel_tokens_per_s,
+        low=kernel_tokens_per_s * 0.8,
+        high=kernel_tokens_per_s * 1.2,
+    )
+    return accuracy.JudgedCell(cell=found, kernel=kernel)
 
 
 def probe(name: str, seconds: float, **fields: object) -> ProbeRun:
@@ -52,6 +58,10 @@ def test_the_summary_holds_the_errors_of_all_three_bases() -> None:
     assert "bias +10.0 %" in text
     # 20 tok/s of own kernels and 30 of bytes over bandwidth, beside 1 / 0.055 observed.
     assert "own kernels alone 10.0 %, bytes over bandwidth 65.0 %" in text
+    # Predicted 20 (16 … 24) by our kernels: 18.2 lies inside, 25 and 10 do not.
+    seconds = (0.055, 0.04, 0.1)
+    text = accuracy.summary_text([judged(s, kernel_tokens_per_s=20.0) for s in seconds])
+    assert "own kernels' interval holds 1 (33 %), median width 40 %" in text
 
 
 def test_every_judged_cell_is_one_row_under_its_columns() -> None:

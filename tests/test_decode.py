@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -8,7 +9,8 @@ from builders import GB, build_engine, build_measurement, build_profile, build_t
 
 from cpubound.errors import ProfileError, UsageError
 from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.rates import expert_rate
+from cpubound.prediction.estimated_engine import estimate_engine
+from cpubound.prediction.rates import engine_cost, expert_rate, weight_rate
 
 BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}
 GEMV_Q4_K = build_measurement(2, 18.0 * GB, kernel="gemv_q4_k")
@@ -50,9 +52,18 @@ def test_own_kernels_are_the_basis_where_only_they_were_measured() -> None:
     profile = build_profile(BANDWIDTH)
     profile = msgspec.structs.replace(profile, bandwidth=(*profile.bandwidth, gemv))
     p = predict_decode(profile, build_traffic({"Q4_0": 600_000_000}), 2)
+    estimated = estimate_engine(profile, 2)
+    assert estimated is not None
+    rate = weight_rate(estimated, "Q4_0", 1, 2)
+    cost = engine_cost(estimated, 2)
+    assert rate is not None
     assert p.basis == "kernel"
-    assert p.tokens_per_s == pytest.approx(25)
+    assert p.seconds.weights == pytest.approx(0.6 * GB / rate.bytes_per_s)
+    assert p.seconds.overhead == pytest.approx(
+        cost.seconds_per_token + 10 * cost.seconds_per_product
+    )
     assert p.high / p.low > 1.3
+    assert "estimated from cpubound's own kernels" in p.assumptions[0]
 
 
 def test_a_type_that_was_not_measured_takes_the_time_per_weight_of_its_family() -> None:
@@ -140,10 +151,26 @@ def test_own_kernels_stand_in_for_the_types_of_their_family() -> None:
     profile = msgspec.structs.replace(
         build_profile(BANDWIDTH), bandwidth=(*build_profile(BANDWIDTH).bandwidth, GEMV_Q4_K)
     )
-    p = predict_decode(profile, build_traffic({"Q5_K": 550_000_000}), 2)
-    assert p.basis == "kernel"
-    assert p.tokens_per_s == pytest.approx(1 / (0.55 / (18 * 5.5 / 4.5)))
-    assert any("taken from Q4_K" in a for a in p.assumptions)
+    p = predict_decode(profile, build_traffic({"Q6_K": 656_250_000}), 2)
+    q5_k = predict_decode(profile, build_traffic({"Q5_K": 550_000_000}), 2)
+    assert p.basis == q5_k.basis == "kernel"
+    # As many weights: Q6_K has no kernel of ours here, Q5_K is told by that of Q4_K.
+    assert p.seconds.weights == pytest.approx(q5_k.seconds.weights)
+    assert any("taken from Q5_K" in a for a in p.assumptions)
+
+
+def test_batches_of_own_kernels_are_taken_as_free_and_said_to_be() -> None:
+    profile = msgspec.structs.replace(
+        build_profile(BANDWIDTH), bandwidth=(*build_profile(BANDWIDTH).bandwidth, GEMV_Q4_K)
+    )
+    traffic = build_traffic({"Q4_K": 10**9})
+    shared = tuple(replace(read, tokens=4.0) for read in traffic.weights)
+    one = predict_decode(profile, traffic, 2)
+    four = predict_decode(profile, replace(traffic, batch=4, weights=shared), 2)
+    assert four.basis == "kernel"
+    assert four.tokens_per_s == pytest.approx(4 * one.tokens_per_s)
+    assert four.high / four.low > one.high / one.low
+    assert any("taken as free" in a for a in four.assumptions)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])

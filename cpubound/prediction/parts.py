@@ -9,7 +9,7 @@ from cpubound.model.parts import PARTS, part_of_role
 from cpubound.model.values import EXPERT_PRODUCTS, ModelTraffic, WeightRead
 from cpubound.prediction.batch_rates import product_rate
 from cpubound.prediction.decode import StepParts, seconds_interval, split_step, state_part
-from cpubound.prediction.rates import engine_cost, kernel_rate
+from cpubound.prediction.rates import engine_cost
 from cpubound.prediction.terms import Part, part_from_rate, sum_parts
 from cpubound.profile import MachineProfile
 
@@ -34,13 +34,13 @@ def predict_parts(
     """
     step = split_step(profile, traffic, threads)
     found: dict[str, list[Part]] = {}
-    for part, weights in _split_weights(profile, traffic, threads, step).items():
+    for part, weights in _split_weights(traffic, threads, step).items():
         found.setdefault(part, []).append(weights)
-    state = _state(profile, traffic, threads, step)
+    state = _state(traffic, threads, step)
     found.setdefault("recurrent", []).append(state)
     if traffic.attention:
         found.setdefault("attention", []).append(_attention(step, state))
-    for part, overhead in _split_overhead(profile, traffic, threads, step).items():
+    for part, overhead in _split_overhead(traffic, threads, step).items():
         found.setdefault(part, []).append(overhead)
     return {
         part: _with_interval(profile, step.basis, sum_parts(found[part]))
@@ -49,9 +49,9 @@ def predict_parts(
     }
 
 
-def _state(profile: MachineProfile, traffic: ModelTraffic, threads: int, step: StepParts) -> Part:
-    if step.basis == "engine" and profile.engine is not None:
-        return state_part(profile.engine, traffic, threads, step.bandwidth)
+def _state(traffic: ModelTraffic, threads: int, step: StepParts) -> Part:
+    if step.engine is not None:
+        return state_part(step.engine, traffic, threads, step.bandwidth)
     n_bytes = traffic.state_read_bytes + traffic.state_write_bytes
     return part_from_rate(n_bytes, None, "recurrent state", step.bandwidth)
 
@@ -64,7 +64,7 @@ def _attention(step: StepParts, state: Part) -> Part:
     """
     both = step.attention
     seconds = max(both.seconds - state.seconds, 0.0)
-    if step.basis == "engine":
+    if step.engine is not None:
         error = math.sqrt(max(both.error**2 - state.error**2, 0.0))
     else:
         error = both.error * seconds / both.seconds if both.seconds else 0.0
@@ -76,14 +76,12 @@ def _with_interval(profile: MachineProfile, basis: str, part: Part) -> PartPredi
     return PartPrediction(seconds=part.seconds, low=low, high=high)
 
 
-def _split_weights(
-    profile: MachineProfile, traffic: ModelTraffic, threads: int, step: StepParts
-) -> dict[str, Part]:
+def _split_weights(traffic: ModelTraffic, threads: int, step: StepParts) -> dict[str, Part]:
     """Share the step's weight seconds out by each matrix's bytes over its own rate."""
     reads: dict[str, list[Part]] = {}
     for read in traffic.weights:
         if step.basis == "ceiling" or read.kind in ("matmul", "experts"):
-            seconds = _matrix_part(profile, read, threads, step)
+            seconds = _matrix_part(read, threads, step)
             reads.setdefault(part_of_role(read.role), []).append(seconds)
     sums = {part: sum_parts(parts) for part, parts in reads.items()}
     total = sum(part.seconds for part in sums.values())
@@ -99,21 +97,15 @@ def _split_weights(
     }
 
 
-def _matrix_part(profile: MachineProfile, read: WeightRead, threads: int, step: StepParts) -> Part:
-    rate = None
-    if step.basis == "engine" and profile.engine is not None:
-        rate = product_rate(profile.engine, read, threads)
-    elif step.basis == "kernel":
-        rate = kernel_rate(profile, read.type, threads)
+def _matrix_part(read: WeightRead, threads: int, step: StepParts) -> Part:
+    rate = None if step.engine is None else product_rate(step.engine, read, threads)
     return part_from_rate(read.n_bytes, rate, read.type, step.bandwidth)
 
 
-def _split_overhead(
-    profile: MachineProfile, traffic: ModelTraffic, threads: int, step: StepParts
-) -> dict[str, Part]:
-    if step.basis != "engine" or profile.engine is None:
+def _split_overhead(traffic: ModelTraffic, threads: int, step: StepParts) -> dict[str, Part]:
+    if step.engine is None:
         return {}
-    cost = engine_cost(profile.engine, threads)
+    cost = engine_cost(step.engine, threads)
     counts = {"experts": EXPERT_PRODUCTS * traffic.expert_layers}
     for read in traffic.weights:
         if read.kind == "matmul":

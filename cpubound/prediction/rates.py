@@ -109,6 +109,12 @@ def memory_shares_at(engine: EngineCalibration, threads: int) -> dict[str, float
     )
 
 
+def own_kernel_rates(profile: MachineProfile, type_name: str) -> dict[int, float]:
+    """Return the median rates of cpubound's own GEMV kernel for a type by thread count."""
+    points = profile.measurements(f"gemv_{type_name.lower()}", "anon_4k")
+    return {threads: m.median_bytes_per_s for threads, m in points.items()}
+
+
 def kernel_rate(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
     """Return what cpubound's own GEMV kernel reaches for a type, or for a neighbour type.
 
@@ -260,11 +266,10 @@ def _long_row_seconds(engine: EngineCalibration, type_name: str, threads: int) -
 
 
 def _measured_kernel(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
-    points = profile.measurements(f"gemv_{type_name.lower()}", "anon_4k")
+    points = own_kernel_rates(profile, type_name)
     if not points:
         return None
-    rates = {t: m.median_bytes_per_s for t, m in points.items()}
-    return Rate(bytes_per_s=interpolate(rates, threads), relative_error=KERNEL_RELATIVE_ERROR)
+    return Rate(bytes_per_s=interpolate(points, threads), relative_error=KERNEL_RELATIVE_ERROR)
 
 
 def rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> Rate | None:

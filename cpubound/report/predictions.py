@@ -20,7 +20,7 @@ from cpubound.units import (
 
 _BASIS = {
     "engine": "measured through llama.cpp per quant type",
-    "kernel": "cpubound's own kernels; llama.cpp was not measured",
+    "kernel": "estimated from cpubound's own kernels; llama.cpp was not measured",
     "ceiling": "bytes over read bandwidth only; llama.cpp was not measured: an upper bound",
 }
 _BOUND = {

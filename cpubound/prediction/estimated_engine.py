@@ -1,0 +1,248 @@
+"""What llama.cpp would reach, from our own kernels: an estimated ``EngineCalibration``.
+
+    R(type, row length, T) = own · factor, and (own · factor · T saturated by limit(T)) above one
+    A(setting, T) = own · factor · T^growth, at most limit(T); recurrences likewise
+    c(T) = (seconds + more · log2 T) / speed
+
+``own`` is what one thread of a kernel of ours reaches on this machine, ``limit`` the most that
+our kernels or plain reading reach at T threads, ``speed`` how fast our kernels are here beside
+the machine of the form (``kernel_form``). Pure arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cpubound import stats
+from cpubound.model.quant import quant_type
+from cpubound.prediction.kernel_form import (
+    AttentionStanding,
+    Growth,
+    KernelForm,
+    StateStanding,
+    read_forms,
+)
+from cpubound.prediction.rates import interpolate, own_kernel_rates, weights_bandwidth
+from cpubound.profile import (
+    AttentionRate,
+    EngineCalibration,
+    EngineCost,
+    EngineRate,
+    MachineProfile,
+    StateRate,
+)
+
+# Where our kernel runs the same instructions on another CPU, llama.cpp's standing to it may be
+# off by this: so much types differ beside each other between x86 CPUs
+# (calibration/kernel_priors.toml, from published rates).
+OTHER_CPU_ERROR = 0.17
+# … and by this where it runs others. A judgement: beside each other the types of x86 and Arm
+# differ by 0.14 in the median and by up to 0.4 there, and our kernels differ too.
+OTHER_ISA_ERROR = 0.3
+# A kernel that was not measured, taken from how fast the others are here: a judgement.
+OTHER_KERNEL_ERROR = 0.3
+# An instruction set without a form of its own borrows this one.
+BORROWED_FORM = "x86"
+_ARCHITECTURES = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnKernel:
+    """Bytes per second of one thread of a kernel of ours; how far its standing may be off."""
+
+    bytes_per_s: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """A form on a machine: our kernels there and what they say of the rest."""
+
+    form: KernelForm
+    kernels: Mapping[str, OwnKernel]  # by type, those that were measured
+    speed: float  # of our kernels here over those of the form
+    threads: int
+    limit: float  # bytes per second
+
+    def own_kernel(self, name: str) -> OwnKernel:
+        """Return a kernel as measured, or as fast as the others are here."""
+        if name in self.kernels:
+            return self.kernels[name]
+        widest = max(kernel.error for kernel in self.kernels.values())
+        return OwnKernel(
+            bytes_per_s=self.form.kernels[name].bytes_per_s * self.speed,
+            error=math.hypot(widest, OTHER_KERNEL_ERROR),
+        )
+
+    def weight_rate(self, type_name: str, place: int) -> EngineRate:
+        """Return the rate of a type at the row length of a place."""
+        standing = self.form.types[type_name]
+        own = self.kernels[standing.kernel]
+        alone = own.bytes_per_s * standing.factors[place]
+        # The factor is in weights per second.
+        alone *= quant_type(type_name).bits_per_weight / quant_type(standing.kernel).bits_per_weight
+        return EngineRate(
+            type=type_name,
+            threads=self.threads,
+            columns=self.form.columns[place],
+            bytes_per_s=share_memory(alone, self.threads, self.limit, self.form.sharpness),
+            relative_error=math.hypot(standing.error, own.error),
+        )
+
+    def attention_rate(self, standing: AttentionStanding) -> AttentionRate:
+        """Return the rate of an attention setting."""
+        return AttentionRate(
+            kv_type_k=standing.kv_type_k,
+            kv_type_v=standing.kv_type_v,
+            flash_attn=standing.flash_attn,
+            head_dim=standing.head_dim,
+            threads=self.threads,
+            bytes_per_s=self._grown(standing, self.form.attention_growth),
+            relative_error=self._error(standing, self.form.attention_growth),
+        )
+
+    def state_rate(self, standing: StateStanding) -> StateRate:
+        """Return the rate of a kind of recurrence."""
+        return StateRate(
+            kind=standing.kind,
+            threads=self.threads,
+            bytes_per_s=self._grown(standing, self.form.state_growth),
+            relative_error=self._error(standing, self.form.state_growth),
+        )
+
+    def cost(self) -> EngineCost:
+        """Return what a step costs whatever its bytes."""
+        costs, doublings = self.form.costs, math.log2(self.threads)
+        return EngineCost(
+            threads=self.threads,
+            seconds_per_token=costs.token.at(doublings) / self.speed,
+            seconds_per_product=costs.product.at(doublings) / self.speed,
+            seconds_per_expert_layer=costs.expert_layer.at(doublings) / self.speed,
+        )
+
+    def _grown(self, standing: AttentionStanding | StateStanding, growth: Growth) -> float:
+        alone = self.own_kernel(standing.kernel).bytes_per_s * standing.factor
+        return float(min(alone * self.threads**growth.exponent, self.limit))
+
+    def _error(self, standing: AttentionStanding | StateStanding, growth: Growth) -> float:
+        grown = growth.error * math.log(self.threads)
+        return math.hypot(standing.error, self.own_kernel(standing.kernel).error, grown)
+
+
+def estimate_engine(
+    profile: MachineProfile, threads: int, forms: Mapping[str, KernelForm] | None = None
+) -> EngineCalibration | None:
+    """Estimate what calibration through llama.cpp would find at a thread count.
+
+    Parameters
+    ----------
+    profile : a type whose kernel of ours was not measured is left out.
+    threads : at least 1.
+    forms : by instruction set, instead of the shipped ones.
+
+    Returns None where no kernel was measured.
+    """
+    estimate = estimate_form(profile, threads, read_forms() if forms is None else forms)
+    if estimate is None:
+        return None
+    form = estimate.form
+    return EngineCalibration(
+        name="estimated",
+        version="",
+        build="",
+        rates=tuple(
+            estimate.weight_rate(name, place)
+            for name, standing in form.types.items()
+            if standing.kernel in estimate.kernels
+            for place in range(len(form.columns))
+        ),
+        costs=(estimate.cost(),),
+        attention=tuple(estimate.attention_rate(standing) for standing in form.attention),
+        state_rates=tuple(estimate.state_rate(standing) for standing in form.states),
+    )
+
+
+def estimate_form(
+    profile: MachineProfile, threads: int, forms: Mapping[str, KernelForm]
+) -> Estimate | None:
+    """Choose the form of a machine and measure our kernels there against it."""
+    form = form_of(profile, forms)
+    kernels = {
+        name: OwnKernel(
+            bytes_per_s=interpolate(points, 1), error=_standing_error(profile, form, name)
+        )
+        for name in form.kernels
+        if (points := own_kernel_rates(profile, name))
+    }
+    if not kernels:
+        return None
+    speeds = [own.bytes_per_s / form.kernels[name].bytes_per_s for name, own in kernels.items()]
+    return Estimate(
+        form=form,
+        kernels=kernels,
+        speed=stats.median(speeds),
+        threads=threads,
+        limit=memory_limit(profile, threads),
+    )
+
+
+def form_of(profile: MachineProfile, forms: Mapping[str, KernelForm]) -> KernelForm:
+    """Return the form of a machine's instruction set, or the one it borrows."""
+    isa = isa_of(profile.machine.architecture)
+    return forms[isa] if isa in forms else forms[BORROWED_FORM]
+
+
+def standing_assumption(profile: MachineProfile) -> str:
+    """Return what a prediction from our kernels assumes, and how far off it may be."""
+    form = form_of(profile, read_forms())
+    names = [name for name in form.kernels if own_kernel_rates(profile, name)]
+    error = max((_standing_error(profile, form, name) for name in names), default=0.0)
+    doubt = f": on this CPU off by {error * 100:.0f} % or so" if error else ""
+    return (
+        "llama.cpp was not measured: estimated from cpubound's own kernels by how it stood to "
+        f"them on {form.cpu_model}{doubt}"
+    )
+
+
+def isa_of(architecture: str) -> str:
+    """Return the instruction set of an architecture as ``uname -m`` names it."""
+    return _ARCHITECTURES.get(architecture.lower(), architecture.lower())
+
+
+def memory_limit(profile: MachineProfile, threads: int) -> float:
+    """Return the most bytes per second that our kernels or plain reading reach at threads."""
+    types = {m.kernel.removeprefix("gemv_") for m in profile.bandwidth if "gemv_" in m.kernel}
+    curves = [points for name in types if (points := own_kernel_rates(profile, name))]
+    return max(
+        weights_bandwidth(profile, threads) or 0.0,
+        *(interpolate(points, threads) for points in curves),
+    )
+
+
+def kernel_noise(profile: MachineProfile) -> float:
+    """Return how far two halves of our kernels' samples lie apart, relative (the median)."""
+    runs = [m.samples_s for m in profile.bandwidth if m.kernel.startswith("gemv_")]
+    halves = [stats.split_half_distance([(s,) for s in samples]) for samples in runs]
+    distances = [distance for distance in halves if distance is not None]
+    return stats.median(distances) if distances else 0.0
+
+
+def share_memory(alone: float, threads: int, limit: float, sharpness: float) -> float:
+    """Return what threads reach together that each reach ``alone``: the law of saturation.
+
+    One thread's own rate holds what memory gives one thread.
+    """
+    if threads == 1:
+        return alone
+    together = alone * threads
+    low, high = min(together, limit), max(together, limit)
+    return float(low / (1 + (low / high) ** sharpness) ** (1 / sharpness))
+
+
+def _standing_error(profile: MachineProfile, form: KernelForm, name: str) -> float:
+    isas = {m.isa for m in profile.measurements(f"gemv_{name.lower()}", "anon_4k").values()}
+    if form.kernels[name].isa not in isas:
+        return OTHER_ISA_ERROR
+    return 0.0 if profile.machine.cpu_model == form.cpu_model else OTHER_CPU_ERROR

@@ -1,0 +1,106 @@
+"""calibrate.kernel_form: hand-made profiles whose llama.cpp stands to our kernels as we say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from builders import GB, build_engine, build_measurement, build_profile
+
+from calibrate import kernel_form
+from cpubound.prediction.estimated_engine import estimate_engine, share_memory
+from cpubound.prediction.kernel_form import decode_forms
+from cpubound.prediction.rates import weight_rate
+from cpubound.profile import EngineCost, MachineProfile, StateRate, save_profile
+
+OWN = {"F16": 20.0 * GB, "F32": 16.0 * GB, "Q4_K": 12.0 * GB}
+SHARPNESS = 2.5
+
+
+def measured(factor: float = 0.8) -> MachineProfile:
+    """Our kernels on one thread; llama.cpp goes through as many weights times ``factor``."""
+    single = {"Q4_K": OWN["Q4_K"] * factor, "Q5_K": OWN["Q4_K"] * factor * 5.5 / 4.5}
+    engine = build_engine(
+        {
+            name: {1: rate, 2: share_memory(rate, 2, 40.0 * GB, SHARPNESS)}
+            for name, rate in single.items()
+        },
+        attention={("f16", "f16", True): 4.0 * GB},
+    )
+    costs = (
+        EngineCost(threads=1, seconds_per_token=1e-4, seconds_per_product=4e-6),
+        EngineCost(threads=2, seconds_per_token=3e-4, seconds_per_product=7e-6),
+    )
+    states = tuple(
+        StateRate(kind="delta", threads=t, bytes_per_s=8.0 * GB * t**0.5, relative_error=0.1)
+        for t in (1, 2)
+    )
+    own = [build_measurement(1, rate, kernel=f"gemv_{name.lower()}") for name, rate in OWN.items()]
+    reads = [build_measurement(1, 20.0 * GB), build_measurement(2, 40.0 * GB)]
+    engine = msgspec.structs.replace(engine, costs=costs, state_rates=states)
+    profile = build_profile({1: 20.0 * GB, 2: 40.0 * GB}, engine)
+    return msgspec.structs.replace(profile, bandwidth=(*reads, *own))
+
+
+def test_a_form_holds_what_the_profile_was_made_of() -> None:
+    form = kernel_form.fit_form([measured()])
+    assert form.cpu_model == "Test CPU"
+    assert form.types["Q5_K"].kernel == "Q4_K"
+    for name in ("Q4_K", "Q5_K"):
+        assert form.types[name].factors == pytest.approx([0.8] * len(form.columns))
+    assert form.sharpness == SHARPNESS
+    (attention,) = form.attention
+    assert (attention.kernel, attention.factor) == ("F16", pytest.approx(0.2))
+    (state,) = form.states
+    assert (state.kernel, state.factor) == ("F32", pytest.approx(0.5))
+    assert form.attention_growth.exponent == pytest.approx(0.0)
+    assert form.state_growth.exponent == pytest.approx(0.5)
+    assert form.costs.product.at(1) == pytest.approx(7e-6)
+    assert form.costs.token.at(0) == pytest.approx(1e-4)
+    assert form.kernels["Q4_K"].bytes_per_s == pytest.approx(12.0 * GB)
+
+
+def test_of_several_profiles_the_median_counts_and_their_distance_is_its_error() -> None:
+    alone = kernel_form.fit_form([measured(0.8)]).types["Q4_K"]
+    form = kernel_form.fit_form([measured(0.8), measured(0.4), measured(0.6)])
+    assert form.types["Q4_K"].factors == pytest.approx([0.6] * len(form.columns))
+    assert form.types["Q4_K"].error > alone.error
+
+
+def test_what_the_command_prints_predicts_the_profile_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "profile.json"
+    save_profile(measured(), path)
+    assert kernel_form.main([str(path)]) == 0
+    forms = decode_forms(capsys.readouterr().out)
+    assert set(forms) == {"x86"}
+    profile = measured()
+    assert profile.engine is not None
+    for threads in (1, 2):
+        engine = estimate_engine(profile, threads, forms)
+        assert engine is not None
+        for name in ("Q4_K", "Q5_K"):
+            ours = weight_rate(engine, name, 2048, threads)
+            theirs = weight_rate(profile.engine, name, 2048, threads)
+            assert ours is not None and theirs is not None
+            assert ours.bytes_per_s == pytest.approx(theirs.bytes_per_s, rel=0.01)
+
+
+def test_a_profile_of_one_kind_only_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "profile.json"
+    save_profile(msgspec.structs.replace(measured(), engine=None), path)
+    assert kernel_form.main([str(path)]) == 1
+    assert "give one of `cpubound calibrate`" in capsys.readouterr().err
+
+
+def test_the_shipped_file_is_one_that_the_command_prints() -> None:
+    """Its own forms, printed again, are the same lines."""
+    text = (
+        Path(kernel_form.__file__).parents[1] / "cpubound/prediction/kernel_form.toml"
+    ).read_text(encoding="utf-8")
+    for isa, form in decode_forms(text).items():
+        assert "\n".join(kernel_form.form_lines(isa, form)) in text
