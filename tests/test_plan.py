@@ -78,3 +78,19 @@ def test_widths_are_multiples_of_every_block_of_the_plan() -> None:
             block = quant_type(type_name).block_size
             assert shape.width % block == 0
             assert shape.ffn % block == 0
+
+
+def test_a_type_measured_in_experts_only_has_dense_matrices_of_another() -> None:
+    probes = plan_probes(load_plan(), 128 * MIB)
+    probe = next(p for p in probes if p.type == "MXFP4")
+    types = {tensor.type.name for tensor in probe.spec.tensors if "_exps" in tensor.name}
+    others = {tensor.type.name for tensor in probe.spec.tensors if "_exps" not in tensor.name}
+    assert types == {"MXFP4"}
+    assert others == {"F32", "Q8_0"}
+
+
+def test_types_that_are_asked_for_are_measured_in_every_shape() -> None:
+    plan = load_plan(types=("Q5_0",))
+    shapes = {p.name.split("-")[0] for p in plan_probes(plan, 128 * MIB)}
+    assert {"wide", "deep", "narrow", "batch"} <= shapes
+    assert "experts" not in shapes

@@ -21,7 +21,7 @@ from cpubound.model.values import ModelSpec
 from cpubound.profile import EngineCalibration
 
 # A run is about this long: shorter than the weather of a shared machine, longer than its hiccups.
-RUN_SECONDS = 0.2
+RUN_SECONDS = 0.15
 MIN_TOKENS, MAX_TOKENS = 6, 48
 # Within one physical batch of llama.cpp.
 MAX_PROMPT_TOKENS, MAX_PROMPT_REPETITIONS = 512, 4

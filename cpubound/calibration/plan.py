@@ -136,7 +136,12 @@ def _with_types(plan: Plan, types: tuple[str, ...]) -> Plan:
         msgspec.structs.replace(shape, types=tuple(t for t in shape.types if t in types))
         for shape in plan.family_shapes
     )
-    return msgspec.structs.replace(plan, types=types, family_shapes=families)
+    # Few types leave time for every shape; what the cache keeps is told by its own types.
+    shapes = tuple(
+        msgspec.structs.replace(shape, only=()) if shape.size == 1 else shape
+        for shape in plan.shapes
+    )
+    return msgspec.structs.replace(plan, types=types, shapes=shapes, family_shapes=families)
 
 
 def probe_layers(shape: ProbeShape, type_name: str, target_bytes: int) -> int:

@@ -24,7 +24,7 @@ PROBE_VOCABULARY = 512
 PROBE_CONTEXT = 8192
 
 # The matrices of probes whose subject is another part.
-ATTENTION_PROBE_TYPE = "Q8_0"
+HELPER_TYPE = "Q8_0"
 
 
 class AttentionKey(NamedTuple):
@@ -73,11 +73,11 @@ EMPTY_CACHE = ProbeCell(depth_tokens=0, kv_type_k="f16", kv_type_v="f16", flash_
 
 # How attention computes shows in the difference of two such prompts.
 ATTENTION_PROMPT_TOKENS = 128
-ATTENTION_PROMPT_DEPTHS = (0, 1024)
+ATTENTION_PROMPT_DEPTHS = (0, 512)
 BATCH_ROUNDS = 1
 ATTENTION_PROMPT_ROUNDS = 1
 # Bound by computing, attention varies less than what memory sets.
-ATTENTION_ROUNDS = 4
+ATTENTION_ROUNDS = 2
 
 
 def plan_probes(plan: Plan, target_bytes: int) -> tuple[Probe, ...]:
@@ -95,7 +95,7 @@ def plan_probes(plan: Plan, target_bytes: int) -> tuple[Probe, ...]:
     ]
     if plan.families:
         probes += [
-            _family_probe(shape, type_name)
+            _family_probe(shape, type_name, plan)
             for shape in plan.family_shapes
             for type_name in shape.types
         ]
@@ -137,7 +137,9 @@ def _batch_probe(shape: BatchShape, type_name: str, plan: Plan) -> Probe:
     )
 
 
-def _family_probe(shape: FamilyShape, type_name: str) -> Probe:
+def _family_probe(shape: FamilyShape, type_name: str, plan: Plan) -> Probe:
+    # Of a type that only experts are measured in, its probe alone could not tell dense matrices.
+    dense = type_name if type_name in plan.types else HELPER_TYPE
     name = f"{shape.name}-{type_name}"
     spec = build_model(
         shape.architecture,
@@ -150,7 +152,7 @@ def _family_probe(shape: FamilyShape, type_name: str) -> Probe:
     return Probe(
         name=name,
         type=type_name,
-        spec=replace(spec, tensors=_with_type(spec, type_name)),
+        spec=replace(spec, tensors=_with_type(spec, dense, type_name)),
         cells=(EMPTY_CACHE,),
     )
 
@@ -168,9 +170,9 @@ def _attention_prompt_probe(shape: AttentionShape, plan: Plan) -> Probe:
         for k, v, flash_attn in plan.attention
         for depth in ATTENTION_PROMPT_DEPTHS
     )
-    spec = _llama_spec(name, shape, shape.layers, ATTENTION_PROBE_TYPE)
+    spec = _llama_spec(name, shape, shape.layers, HELPER_TYPE)
     return Probe(
-        name=name, type=ATTENTION_PROBE_TYPE, spec=spec, cells=cells, rounds=ATTENTION_PROMPT_ROUNDS
+        name=name, type=HELPER_TYPE, spec=spec, cells=cells, rounds=ATTENTION_PROMPT_ROUNDS
     )
 
 
@@ -181,10 +183,8 @@ def _attention_probe(shape: AttentionShape, plan: Plan) -> Probe:
         for k, v, flash_attn in plan.attention
         for depth in shape.depths
     )
-    spec = _llama_spec(name, shape, shape.layers, ATTENTION_PROBE_TYPE)
-    return Probe(
-        name=name, type=ATTENTION_PROBE_TYPE, spec=spec, cells=cells, rounds=ATTENTION_ROUNDS
-    )
+    spec = _llama_spec(name, shape, shape.layers, HELPER_TYPE)
+    return Probe(name=name, type=HELPER_TYPE, spec=spec, cells=cells, rounds=ATTENTION_ROUNDS)
 
 
 def _llama_spec(
@@ -211,13 +211,13 @@ def _llama_spec(
         tied_output=False,
         name=name,
     )
-    return replace(spec, tensors=_with_type(spec, type_name))
+    return replace(spec, tensors=_with_type(spec, type_name, type_name))
 
 
-def _with_type(spec: ModelSpec, type_name: str) -> tuple[Tensor, ...]:
-    """Give every matrix that may be quantised the same type: a probe is pure."""
-    quant = quant_type(type_name)
+def _with_type(spec: ModelSpec, dense: str, experts: str) -> tuple[Tensor, ...]:
+    """Give every matrix that may be quantised its type: one for dense ones, one for experts."""
+    types = {False: quant_type(dense), True: quant_type(experts)}
     return tuple(
-        replace(tensor, type=quant) if tensor.type.name == "F16" else tensor
+        replace(tensor, type=types["_exps" in tensor.name]) if tensor.type.name == "F16" else tensor
         for tensor in spec.tensors
     )
