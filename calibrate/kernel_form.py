@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
@@ -23,7 +23,7 @@ from cpubound.prediction.kernel_form import (
     Growth,
     KernelForm,
     OwnKernel,
-    StateStanding,
+    Standing,
     TypeStanding,
 )
 from cpubound.prediction.rates import KERNEL_FAMILIES, interpolate, own_kernel_rates, weight_rate
@@ -80,8 +80,9 @@ class Measured:
         """Return one thread's weights per second over our kernel's."""
         kernel = self.kernel_of(type_name)
         assert kernel is not None
-        bits = quant_type(kernel).bits_per_weight / quant_type(type_name).bits_per_weight
-        return self.rate(type_name, columns, 1) / self.own[kernel] * bits
+        return (
+            self.rate(type_name, columns, 1) / self.own[kernel] * _bits(kernel) / _bits(type_name)
+        )
 
     def saturation_errors(self, sharpness: float) -> list[float]:
         """Return how far the law lies from the rates of several threads (logarithms)."""
@@ -124,7 +125,7 @@ def fit_form(profiles: Sequence[MachineProfile]) -> KernelForm:
     """
     measured = [Measured(profile) for profile in profiles]
     return KernelForm(
-        cpu_model=profiles[0].machine.cpu_model,
+        cpu_model=profiles[0].machine.cpu_model or "unknown",
         columns=COLUMNS,
         sharpness=_fit_sharpness(measured),
         attention_growth=_growth([_exponents(_attention_rates(one)) for one in measured]),
@@ -132,6 +133,7 @@ def fit_form(profiles: Sequence[MachineProfile]) -> KernelForm:
         kernels=_kernels(measured),
         types=_types(measured),
         attention=_attention(measured),
+        experts=_experts(measured),
         states=_states(measured),
         costs=Costs(
             token=_cost(measured, "seconds_per_token"),
@@ -211,22 +213,37 @@ def _attention(measured: Sequence[Measured]) -> tuple[AttentionStanding, ...]:
     )
 
 
-def _states(measured: Sequence[Measured]) -> tuple[StateStanding, ...]:
+def _experts(measured: Sequence[Measured]) -> dict[str, Standing]:
+    found: dict[str, list[tuple[float, float]]] = {}
+    kernels: dict[str, str] = {}
+    for one in measured:
+        for row in one.engine.rates:
+            kernel = kernels.get(row.type) or one.kernel_of(row.type)
+            if kernel and kernel in one.own and (row.kind, row.threads) == ("experts", 1):
+                kernels[row.type] = kernel
+                factor = row.bytes_per_s / one.own[kernel] * _bits(kernel) / _bits(row.type)
+                found.setdefault(row.type, []).append((factor, row.relative_error))
+    return {name: _standing(kernels[name], rows) for name, rows in sorted(found.items())}
+
+
+def _states(measured: Sequence[Measured]) -> dict[str, Standing]:
     found: dict[str, list[tuple[float, float]]] = {}
     for one in measured:
         for row in one.engine.state_rates:
             if row.threads == 1 and STATE_KERNEL in one.own:
                 factor = row.bytes_per_s / one.own[STATE_KERNEL]
                 found.setdefault(row.kind, []).append((factor, row.relative_error))
-    return tuple(
-        StateStanding(
-            kind=kind,
-            kernel=STATE_KERNEL,
-            factor=stats.median([factor for factor, _ in rows]),
-            error=_error(rows),
-        )
-        for kind, rows in sorted(found.items())
+    return {kind: _standing(STATE_KERNEL, rows) for kind, rows in sorted(found.items())}
+
+
+def _standing(kernel: str, rows: Sequence[tuple[float, float]]) -> Standing:
+    return Standing(
+        kernel=kernel, factor=stats.median([factor for factor, _ in rows]), error=_error(rows)
     )
+
+
+def _bits(type_name: str) -> float:
+    return quant_type(type_name).bits_per_weight
 
 
 def _cost(measured: Sequence[Measured], field: str) -> Cost:
@@ -328,17 +345,12 @@ def form_lines(isa: str, form: KernelForm) -> list[str]:
     """Return a form as TOML, one standing a line, numbers to three digits."""
     single = ("cpu_model", "columns", "sharpness", "attention_growth", "state_growth")
     lines = [f"[{isa}]", *(f"{name} = {_toml(getattr(form, name))}" for name in single)]
-    for name in ("attention", "states"):
-        rows = [f"    {_toml(row)}," for row in getattr(form, name)]
-        lines += [f"{name} = [", *rows, "]"]
-    tables = {
-        "kernels": form.kernels,
-        "types": form.types,
-        "costs": {name: getattr(form.costs, name) for name in Costs.__struct_fields__},
-    }
-    for table, rows in tables.items():
+    lines += ["attention = [", *(f"    {_toml(row)}," for row in form.attention), "]"]
+    for table in ("kernels", "types", "experts", "states"):
+        rows: Mapping[str, msgspec.Struct] = getattr(form, table)
         lines += ["", f"[{isa}.{table}]", *(f"{name} = {_toml(row)}" for name, row in rows.items())]
-    return lines
+    costs = [f"{name} = {_toml(getattr(form.costs, name))}" for name in Costs.__struct_fields__]
+    return [*lines, "", f"[{isa}.costs]", *costs]
 
 
 def _toml(value: object) -> str:

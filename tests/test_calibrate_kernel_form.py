@@ -12,7 +12,7 @@ from calibrate import kernel_form
 from cpubound.prediction.estimated_engine import estimate_engine, share_memory
 from cpubound.prediction.kernel_form import decode_forms
 from cpubound.prediction.rates import weight_rate
-from cpubound.profile import EngineCost, MachineProfile, StateRate, save_profile
+from cpubound.profile import EngineCost, EngineRate, MachineProfile, StateRate, save_profile
 
 OWN = {"F16": 20.0 * GB, "F32": 16.0 * GB, "Q4_K": 12.0 * GB}
 SHARPNESS = 2.5
@@ -38,7 +38,17 @@ def measured(factor: float = 0.8) -> MachineProfile:
     )
     own = [build_measurement(1, rate, kernel=f"gemv_{name.lower()}") for name, rate in OWN.items()]
     reads = [build_measurement(1, 20.0 * GB), build_measurement(2, 40.0 * GB)]
-    engine = msgspec.structs.replace(engine, costs=costs, state_rates=states)
+    experts = EngineRate(
+        type="Q3_K",
+        threads=1,
+        columns=1,
+        bytes_per_s=OWN["Q4_K"] * 0.6 * 3.4375 / 4.5,
+        relative_error=0.05,
+        kind="experts",
+    )
+    engine = msgspec.structs.replace(
+        engine, costs=costs, state_rates=states, rates=(*engine.rates, experts)
+    )
     profile = build_profile({1: 20.0 * GB, 2: 40.0 * GB}, engine)
     return msgspec.structs.replace(profile, bandwidth=(*reads, *own))
 
@@ -51,9 +61,12 @@ def test_a_form_holds_what_the_profile_was_made_of() -> None:
         assert form.types[name].factors == pytest.approx([0.8] * len(form.columns))
     assert form.sharpness == SHARPNESS
     (attention,) = form.attention
-    assert (attention.kernel, attention.factor) == ("F16", pytest.approx(0.2))
-    (state,) = form.states
-    assert (state.kernel, state.factor) == ("F32", pytest.approx(0.5))
+    assert attention.kernel == "F16"
+    assert attention.factor == pytest.approx(0.2)
+    assert form.states["delta"].kernel == "F32"
+    assert form.states["delta"].factor == pytest.approx(0.5)
+    assert form.experts["Q3_K"].kernel == "Q4_K"
+    assert form.experts["Q3_K"].factor == pytest.approx(0.6)
     assert form.attention_growth.exponent == pytest.approx(0.0)
     assert form.state_growth.exponent == pytest.approx(0.5)
     assert form.costs.product.at(1) == pytest.approx(7e-6)

@@ -19,7 +19,13 @@ from cpubound.prediction.estimated_engine import (
     standing_assumption,
 )
 from cpubound.prediction.kernel_form import decode_forms, read_forms
-from cpubound.prediction.rates import attention_rate, engine_cost, state_rate, weight_rate
+from cpubound.prediction.rates import (
+    attention_rate,
+    engine_cost,
+    expert_rate,
+    state_rate,
+    weight_rate,
+)
 from cpubound.profile import EngineCalibration, MachineProfile
 
 FORMS = decode_forms(
@@ -40,12 +46,6 @@ kernel = "F16"
 factor = 0.1
 error = 0.05
 
-[[x86.states]]
-kind = "delta"
-kernel = "F16"
-factor = 0.5
-error = 0.2
-
 [x86.kernels]
 Q4_K = { isa = "avx2", bytes_per_s = 1.0e10 }
 F16 = { isa = "avx2", bytes_per_s = 2.0e10 }
@@ -54,6 +54,12 @@ F16 = { isa = "avx2", bytes_per_s = 2.0e10 }
 Q4_K = { kernel = "Q4_K", factors = [0.5, 1.0], error = 0.03 }
 Q5_K = { kernel = "Q4_K", factors = [0.9, 0.9], error = 0.04 }
 F16 = { kernel = "F16", factors = [1.0, 1.0], error = 0.05 }
+
+[x86.experts]
+Q5_K = { kernel = "Q4_K", factor = 0.8, error = 0.06 }
+
+[x86.states]
+delta = { kernel = "F16", factor = 0.5, error = 0.2 }
 
 [x86.costs]
 token = { seconds = 100e-6, more = 50e-6 }
@@ -105,6 +111,14 @@ def test_several_threads_share_what_memory_gives() -> None:
     assert rate is not None
     assert rate.bytes_per_s == pytest.approx(24.0 * GB / math.sqrt(1.64))
     assert rate.assumption is None
+
+
+def test_experts_have_a_standing_of_their_own() -> None:
+    for threads, gigabytes in ((1, 12 * 0.8 * 5.5 / 4.5), (2, 1 / math.hypot(1 / 23.4667, 1 / 30))):
+        rate = expert_rate(estimated(BOTH, threads), "Q5_K", 4000, threads)
+        assert rate is not None
+        assert rate.bytes_per_s == pytest.approx(gigabytes * GB, rel=1e-5)
+        assert rate.assumption is None
 
 
 def test_the_limit_is_the_most_that_anything_of_ours_reached() -> None:
@@ -211,7 +225,8 @@ def test_the_shipped_forms_stand_for_every_type_that_calibration_measures() -> N
     for standing in form.types.values():
         assert len(standing.factors) == len(form.columns)
         assert standing.kernel in form.kernels
-    assert {row.kernel for row in (*form.attention, *form.states)} <= set(form.kernels)
+    standings = (*form.attention, *form.experts.values(), *form.states.values())
+    assert {standing.kernel for standing in standings} <= set(form.kernels)
 
 
 def test_what_is_assumed_says_how_far_another_cpu_may_be_off() -> None:

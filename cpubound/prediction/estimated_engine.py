@@ -21,7 +21,7 @@ from cpubound.prediction.kernel_form import (
     AttentionStanding,
     Growth,
     KernelForm,
-    StateStanding,
+    Standing,
     read_forms,
 )
 from cpubound.prediction.rates import interpolate, own_kernel_rates, weights_bandwidth
@@ -76,19 +76,19 @@ class Estimate:
             error=math.hypot(widest, OTHER_KERNEL_ERROR),
         )
 
-    def weight_rate(self, type_name: str, place: int) -> EngineRate:
-        """Return the rate of a type at the row length of a place."""
+    def weight_rates(self, type_name: str) -> list[EngineRate]:
+        """Return the rates of a type at the row lengths of the form."""
         standing = self.form.types[type_name]
-        own = self.kernels[standing.kernel]
-        alone = own.bytes_per_s * standing.factors[place]
-        # The factor is in weights per second.
-        alone *= quant_type(type_name).bits_per_weight / quant_type(standing.kernel).bits_per_weight
-        return EngineRate(
-            type=type_name,
-            threads=self.threads,
-            columns=self.form.columns[place],
-            bytes_per_s=share_memory(alone, self.threads, self.limit, self.form.sharpness),
-            relative_error=math.hypot(standing.error, own.error),
+        return [
+            self._weight_rate(type_name, columns, "matmul", standing.kernel, factor, standing.error)
+            for columns, factor in zip(self.form.columns, standing.factors, strict=True)
+        ]
+
+    def expert_rate(self, type_name: str) -> EngineRate:
+        """Return the rate of experts of a type."""
+        standing = self.form.experts[type_name]
+        return self._weight_rate(
+            type_name, 1, "experts", standing.kernel, standing.factor, standing.error
         )
 
     def attention_rate(self, standing: AttentionStanding) -> AttentionRate:
@@ -103,10 +103,11 @@ class Estimate:
             relative_error=self._error(standing, self.form.attention_growth),
         )
 
-    def state_rate(self, standing: StateStanding) -> StateRate:
+    def state_rate(self, kind: str) -> StateRate:
         """Return the rate of a kind of recurrence."""
+        standing = self.form.states[kind]
         return StateRate(
-            kind=standing.kind,
+            kind=kind,
             threads=self.threads,
             bytes_per_s=self._grown(standing, self.form.state_growth),
             relative_error=self._error(standing, self.form.state_growth),
@@ -122,11 +123,26 @@ class Estimate:
             seconds_per_expert_layer=costs.expert_layer.at(doublings) / self.speed,
         )
 
-    def _grown(self, standing: AttentionStanding | StateStanding, growth: Growth) -> float:
+    def _weight_rate(
+        self, type_name: str, columns: int, kind: str, kernel: str, factor: float, error: float
+    ) -> EngineRate:
+        own = self.kernels[kernel]
+        bits = quant_type(type_name).bits_per_weight / quant_type(kernel).bits_per_weight
+        alone = own.bytes_per_s * factor * bits
+        return EngineRate(
+            type=type_name,
+            threads=self.threads,
+            columns=columns,
+            bytes_per_s=share_memory(alone, self.threads, self.limit, self.form.sharpness),
+            relative_error=math.hypot(error, own.error),
+            kind=kind,
+        )
+
+    def _grown(self, standing: Standing, growth: Growth) -> float:
         alone = self.own_kernel(standing.kernel).bytes_per_s * standing.factor
         return float(min(alone * self.threads**growth.exponent, self.limit))
 
-    def _error(self, standing: AttentionStanding | StateStanding, growth: Growth) -> float:
+    def _error(self, standing: Standing, growth: Growth) -> float:
         grown = growth.error * math.log(self.threads)
         return math.hypot(standing.error, self.own_kernel(standing.kernel).error, grown)
 
@@ -147,20 +163,23 @@ def estimate_engine(
     estimate = estimate_form(profile, threads, read_forms() if forms is None else forms)
     if estimate is None:
         return None
-    form = estimate.form
+    form, known = estimate.form, estimate.kernels
     return EngineCalibration(
         name="estimated",
         version="",
         build="",
-        rates=tuple(
-            estimate.weight_rate(name, place)
-            for name, standing in form.types.items()
-            if standing.kernel in estimate.kernels
-            for place in range(len(form.columns))
+        rates=(
+            *(
+                r
+                for t, s in form.types.items()
+                if s.kernel in known
+                for r in estimate.weight_rates(t)
+            ),
+            *(estimate.expert_rate(t) for t, s in form.experts.items() if s.kernel in known),
         ),
         costs=(estimate.cost(),),
         attention=tuple(estimate.attention_rate(standing) for standing in form.attention),
-        state_rates=tuple(estimate.state_rate(standing) for standing in form.states),
+        state_rates=tuple(estimate.state_rate(kind) for kind in form.states),
     )
 
 

@@ -30,37 +30,32 @@ class OwnKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     bytes_per_s: Positive
 
 
-class TypeStanding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thread of llama.cpp over one of a kernel of ours, in weights per second.
+class Standing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thread of llama.cpp over one of a kernel of ours, in bytes per second.
 
-    ``kernel`` is the type of ours, ``factors`` one for each row length of the form, ``error``
-    their standard error, relative.
+    ``kernel`` is the type of ours, ``error`` the factor's standard error, relative.
     """
+
+    kernel: str
+    factor: Positive
+    error: NotNegative
+
+
+class TypeStanding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same of dense matrices of a type, in weights per second, at each row length."""
 
     kernel: str
     factors: tuple[Positive, ...]
     error: NotNegative
 
 
-class AttentionStanding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same of attention, in bytes per second."""
+class AttentionStanding(Standing, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same of attention at one setting."""
 
     kv_type_k: str
     kv_type_v: str
     flash_attn: bool
     head_dim: int
-    kernel: str
-    factor: Positive
-    error: NotNegative
-
-
-class StateStanding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same of a kind of recurrence, in bytes per second."""
-
-    kind: str
-    kernel: str
-    factor: Positive
-    error: NotNegative
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,8 +98,9 @@ class KernelForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     state_growth: Growth
     kernels: Mapping[str, OwnKernel]
     types: Mapping[str, TypeStanding]
+    experts: Mapping[str, Standing]  # by type, in weights per second too
+    states: Mapping[str, Standing]  # by kind of recurrence
     attention: tuple[AttentionStanding, ...]
-    states: tuple[StateStanding, ...]
     costs: Costs
 
 
