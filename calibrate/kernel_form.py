@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import msgspec
 
 from cpubound import stats
 from cpubound.model.quant import quant_type
+from cpubound.model.values import WeightRead
+from cpubound.prediction.batch_rates import product_rate
 from cpubound.prediction.estimated_engine import isa_of, memory_limit, share_memory
 from cpubound.prediction.kernel_form import (
     AttentionStanding,
@@ -31,6 +33,10 @@ from cpubound.profile import EngineCalibration, MachineProfile, load_profile
 
 # Row lengths at which a type's factor is told; between them it is interpolated.
 COLUMNS = (512, 1024, 2048, 4096, 8192)
+# Numbers of tokens at which a batch's factor is told.
+TOKENS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 256)
+# The row length at which one token's rate bounds a batch's.
+BATCH_COLUMNS = 2048
 # Sharpnesses that are tried: from gentle to nearly the lesser of the two rates.
 SHARPNESSES = tuple(n / 4 for n in range(4, 41))
 # A median distance over the standard deviation of a normal distribution.
@@ -78,11 +84,28 @@ class Measured:
 
     def factor(self, type_name: str, columns: int) -> float:
         """Return one thread's weights per second over our kernel's."""
+        return self._over_own(type_name, self.rate(type_name, columns, 1))
+
+    def batch_factor(self, type_name: str, tokens: int) -> float:
+        """Return one thread's weights per second over our kernel's, where tokens share them."""
+        read = WeightRead(
+            role="other",
+            kind="matmul",
+            type=type_name,
+            rows=1,
+            columns=BATCH_COLUMNS,
+            count=1,
+            n_bytes=1,
+            tokens=tokens,
+        )
+        rate = product_rate(self.engine, read, 1)
+        assert rate is not None
+        return self._over_own(type_name, rate.bytes_per_s)
+
+    def _over_own(self, type_name: str, bytes_per_s: float) -> float:
         kernel = self.kernel_of(type_name)
         assert kernel is not None
-        return (
-            self.rate(type_name, columns, 1) / self.own[kernel] * _bits(kernel) / _bits(type_name)
-        )
+        return bytes_per_s / self.own[kernel] * _bits(kernel) / _bits(type_name)
 
     def saturation_errors(self, sharpness: float) -> list[float]:
         """Return how far the law lies from the rates of several threads (logarithms)."""
@@ -127,12 +150,14 @@ def fit_form(profiles: Sequence[MachineProfile]) -> KernelForm:
     return KernelForm(
         cpu_model=profiles[0].machine.cpu_model or "unknown",
         columns=COLUMNS,
+        tokens=TOKENS,
         sharpness=_fit_sharpness(measured),
         attention_growth=_growth([_exponents(_attention_rates(one)) for one in measured]),
         state_growth=_growth([_exponents(_state_rates(one)) for one in measured]),
         kernels=_kernels(measured),
         types=_types(measured),
         attention=_attention(measured),
+        batches=_batches(measured),
         experts=_experts(measured),
         states=_states(measured),
         costs=Costs(
@@ -166,23 +191,42 @@ def _kernels(measured: Sequence[Measured]) -> dict[str, OwnKernel]:
 
 
 def _types(measured: Sequence[Measured]) -> dict[str, TypeStanding]:
+    def errors(one: Measured, name: str) -> list[float]:
+        rows = [row for row in one.engine.rates if row.kind == "matmul" and row.threads == 1]
+        return [row.relative_error for row in rows if row.type == name]
+
+    return _type_standings(measured, Measured.factor, COLUMNS, errors)
+
+
+def _batches(measured: Sequence[Measured]) -> dict[str, TypeStanding]:
+    def errors(one: Measured, name: str) -> list[float]:
+        rows = [row for row in one.engine.batch_rates if row.threads == 1]
+        return [row.relative_error for row in rows if row.type == name]
+
+    return _type_standings(measured, Measured.batch_factor, TOKENS, errors)
+
+
+def _type_standings(
+    measured: Sequence[Measured],
+    factor_at: Callable[[Measured, str, int], float],
+    places: Sequence[int],
+    errors: Callable[[Measured, str], list[float]],
+) -> dict[str, TypeStanding]:
+    """Return the median factors of the types that have errors, as only measured ones do."""
     found = {}
     for name in sorted({name for one in measured for name in one.types}):
-        mine = [one for one in measured if name in one.types]
-        kernel = mine[0].kernel_of(name)
+        mine = [one for one in measured if name in one.types and errors(one, name)]
+        kernel = next((one.kernel_of(name) for one in mine), None)
         mine = [one for one in mine if one.kernel_of(name) == kernel]
-        factors = [[one.factor(name, columns) for one in mine] for columns in COLUMNS]
-        fitted = [
-            row.relative_error
-            for one in mine
-            for row in one.engine.rates
-            if (row.type, row.threads, row.kind) == (name, 1, "matmul")
-        ]
+        if kernel is None:
+            continue
+        factors = [[factor_at(one, name, place) for one in mine] for place in places]
         scatter = stats.median([_scatter([math.log(f) for f in at]) for at in factors])
+        fitted = stats.median([error for one in mine for error in errors(one, name)])
         found[name] = TypeStanding(
-            kernel=kernel or name,
+            kernel=kernel,
             factors=tuple(stats.median(at) for at in factors),
-            error=math.hypot(scatter, stats.median(fitted)),
+            error=math.hypot(scatter, fitted),
         )
     return found
 
@@ -343,10 +387,10 @@ def _header(profiles: Sequence[MachineProfile]) -> str:
 
 def form_lines(isa: str, form: KernelForm) -> list[str]:
     """Return a form as TOML, one standing a line, numbers to three digits."""
-    single = ("cpu_model", "columns", "sharpness", "attention_growth", "state_growth")
+    single = ("cpu_model", "columns", "tokens", "sharpness", "attention_growth", "state_growth")
     lines = [f"[{isa}]", *(f"{name} = {_toml(getattr(form, name))}" for name in single)]
     lines += ["attention = [", *(f"    {_toml(row)}," for row in form.attention), "]"]
-    for table in ("kernels", "types", "experts", "states"):
+    for table in ("kernels", "types", "batches", "experts", "states"):
         rows: Mapping[str, msgspec.Struct] = getattr(form, table)
         lines += ["", f"[{isa}.{table}]", *(f"{name} = {_toml(row)}" for name, row in rows.items())]
     costs = [f"{name} = {_toml(getattr(form.costs, name))}" for name in Costs.__struct_fields__]

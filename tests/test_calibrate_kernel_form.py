@@ -12,7 +12,14 @@ from calibrate import kernel_form
 from cpubound.prediction.estimated_engine import estimate_engine, share_memory
 from cpubound.prediction.kernel_form import decode_forms
 from cpubound.prediction.rates import weight_rate
-from cpubound.profile import EngineCost, EngineRate, MachineProfile, StateRate, save_profile
+from cpubound.profile import (
+    BatchRate,
+    EngineCost,
+    EngineRate,
+    MachineProfile,
+    StateRate,
+    save_profile,
+)
 
 OWN = {"F16": 20.0 * GB, "F32": 16.0 * GB, "Q4_K": 12.0 * GB}
 SHARPNESS = 2.5
@@ -46,8 +53,15 @@ def measured(factor: float = 0.8) -> MachineProfile:
         relative_error=0.05,
         kind="experts",
     )
+    batch = BatchRate(
+        type="Q4_K", threads=1, tokens=8, bytes_per_s=OWN["Q4_K"] * 0.2, relative_error=0.02
+    )
     engine = msgspec.structs.replace(
-        engine, costs=costs, state_rates=states, rates=(*engine.rates, experts)
+        engine,
+        costs=costs,
+        state_rates=states,
+        rates=(*engine.rates, experts),
+        batch_rates=(batch,),
     )
     profile = build_profile({1: 20.0 * GB, 2: 40.0 * GB}, engine)
     return msgspec.structs.replace(profile, bandwidth=(*reads, *own))
@@ -65,6 +79,12 @@ def test_a_form_holds_what_the_profile_was_made_of() -> None:
     assert attention.factor == pytest.approx(0.2)
     assert form.states["delta"].kernel == "F32"
     assert form.states["delta"].factor == pytest.approx(0.5)
+    assert set(form.batches) == {"Q4_K"}
+    by_tokens = dict(zip(form.tokens, form.batches["Q4_K"].factors, strict=True))
+    # As measured at eight tokens; beyond them the time grows as they do.
+    assert by_tokens[8] == pytest.approx(0.2)
+    assert by_tokens[64] == pytest.approx(0.025)
+    assert 0.2 < by_tokens[3] < 0.8
     assert form.experts["Q3_K"].kernel == "Q4_K"
     assert form.experts["Q3_K"].factor == pytest.approx(0.6)
     assert form.attention_growth.exponent == pytest.approx(0.0)

@@ -159,7 +159,7 @@ def test_own_kernels_stand_in_for_the_types_of_their_family() -> None:
     assert any("taken from Q5_K" in a for a in p.assumptions)
 
 
-def test_batches_of_own_kernels_are_taken_as_free_and_said_to_be() -> None:
+def test_a_batch_predicted_from_own_kernels_gains_but_not_for_free() -> None:
     profile = msgspec.structs.replace(
         build_profile(BANDWIDTH), bandwidth=(*build_profile(BANDWIDTH).bandwidth, GEMV_Q4_K)
     )
@@ -168,9 +168,9 @@ def test_batches_of_own_kernels_are_taken_as_free_and_said_to_be() -> None:
     one = predict_decode(profile, traffic, 2)
     four = predict_decode(profile, replace(traffic, batch=4, weights=shared), 2)
     assert four.basis == "kernel"
-    assert four.tokens_per_s == pytest.approx(4 * one.tokens_per_s)
+    assert one.tokens_per_s < four.tokens_per_s < 4 * one.tokens_per_s
     assert four.high / four.low > one.high / one.low
-    assert any("taken as free" in a for a in four.assumptions)
+    assert not any("taken as free" in a for a in four.assumptions)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])

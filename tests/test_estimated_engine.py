@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from builders import GB, build_machine, build_measurement, build_profile, build_traffic
 
+from cpubound.model.values import WeightRead
+from cpubound.prediction.batch_rates import product_rate
 from cpubound.prediction.decode import predict_decode
 from cpubound.prediction.estimated_engine import (
     OTHER_CPU_ERROR,
@@ -33,6 +35,7 @@ FORMS = decode_forms(
 [x86]
 cpu_model = "Test CPU"
 columns = [1000, 4000]
+tokens = [2, 8]
 sharpness = 2.0
 attention_growth = { exponent = 0.5, error = 0.1 }
 state_growth = { exponent = 1.0, error = 0.0 }
@@ -54,6 +57,9 @@ F16 = { isa = "avx2", bytes_per_s = 2.0e10 }
 Q4_K = { kernel = "Q4_K", factors = [0.5, 1.0], error = 0.03 }
 Q5_K = { kernel = "Q4_K", factors = [0.9, 0.9], error = 0.04 }
 F16 = { kernel = "F16", factors = [1.0, 1.0], error = 0.05 }
+
+[x86.batches]
+Q4_K = { kernel = "Q4_K", factors = [0.5, 0.1], error = 0.02 }
 
 [x86.experts]
 Q5_K = { kernel = "Q4_K", factor = 0.8, error = 0.06 }
@@ -111,6 +117,30 @@ def test_several_threads_share_what_memory_gives() -> None:
     assert rate is not None
     assert rate.bytes_per_s == pytest.approx(24.0 * GB / math.sqrt(1.64))
     assert rate.assumption is None
+
+
+@pytest.mark.parametrize(("tokens", "gigabytes"), [(2, 6.0), (8, 1.2), (32, 0.3)])
+def test_a_batch_goes_through_its_weights_at_a_rate_of_its_own(
+    tokens: int, gigabytes: float
+) -> None:
+    """Past the last number of tokens the time grows as they do."""
+    read = WeightRead(
+        role="ffn",
+        kind="matmul",
+        type="Q4_K",
+        rows=1,
+        columns=4000,
+        count=1,
+        n_bytes=1,
+        tokens=tokens,
+    )
+    rate = product_rate(estimated(BOTH, 1), read, 1)
+    assert rate is not None
+    assert rate.bytes_per_s == pytest.approx(gigabytes * GB)
+    shared = product_rate(estimated(BOTH, 2), read, 2)
+    assert shared is not None
+    if tokens <= 8:
+        assert shared.bytes_per_s == pytest.approx(share_memory(gigabytes, 2, 30.0, 2.0) * GB)
 
 
 def test_experts_have_a_standing_of_their_own() -> None:
@@ -222,11 +252,11 @@ def test_the_shipped_forms_stand_for_every_type_that_calibration_measures() -> N
     assert {"F16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0", "IQ4_XS", "Q3_K", "Q2_K"} <= set(
         form.types
     )
-    for standing in form.types.values():
-        assert len(standing.factors) == len(form.columns)
-        assert standing.kernel in form.kernels
-    standings = (*form.attention, *form.experts.values(), *form.states.values())
-    assert {standing.kernel for standing in standings} <= set(form.kernels)
+    assert all(len(standing.factors) == len(form.columns) for standing in form.types.values())
+    assert all(len(standing.factors) == len(form.tokens) for standing in form.batches.values())
+    tables = (form.types, form.batches, form.experts, form.states)
+    kernels = {standing.kernel for table in tables for standing in table.values()}
+    assert kernels | {standing.kernel for standing in form.attention} <= set(form.kernels)
 
 
 def test_what_is_assumed_says_how_far_another_cpu_may_be_off() -> None:

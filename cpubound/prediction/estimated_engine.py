@@ -1,6 +1,6 @@
 """What llama.cpp would reach, from our own kernels: an estimated ``EngineCalibration``.
 
-    R(type, row length, T) = own · factor, and (own · factor · T saturated by limit(T)) above one
+    R(type, row length or tokens, T) = own · factor at one thread, T of it saturated by limit(T)
     A(setting, T) = own · factor · T^growth, at most limit(T); recurrences likewise
     c(T) = (seconds + more · log2 T) / speed
 
@@ -22,11 +22,13 @@ from cpubound.prediction.kernel_form import (
     Growth,
     KernelForm,
     Standing,
+    TypeStanding,
     read_forms,
 )
 from cpubound.prediction.rates import interpolate, own_kernel_rates, weights_bandwidth
 from cpubound.profile import (
     AttentionRate,
+    BatchRate,
     EngineCalibration,
     EngineCost,
     EngineRate,
@@ -80,15 +82,40 @@ class Estimate:
         """Return the rates of a type at the row lengths of the form."""
         standing = self.form.types[type_name]
         return [
-            self._weight_rate(type_name, columns, "matmul", standing.kernel, factor, standing.error)
+            EngineRate(
+                type=type_name,
+                threads=self.threads,
+                columns=columns,
+                bytes_per_s=self._shared(type_name, standing.kernel, factor),
+                relative_error=math.hypot(standing.error, self.kernels[standing.kernel].error),
+            )
             for columns, factor in zip(self.form.columns, standing.factors, strict=True)
+        ]
+
+    def batch_rates(self, type_name: str) -> list[BatchRate]:
+        """Return the rates of a type at the numbers of tokens of the form."""
+        standing = self.form.batches[type_name]
+        return [
+            BatchRate(
+                type=type_name,
+                threads=self.threads,
+                tokens=tokens,
+                bytes_per_s=self._shared(type_name, standing.kernel, factor),
+                relative_error=math.hypot(standing.error, self.kernels[standing.kernel].error),
+            )
+            for tokens, factor in zip(self.form.tokens, standing.factors, strict=True)
         ]
 
     def expert_rate(self, type_name: str) -> EngineRate:
         """Return the rate of experts of a type."""
         standing = self.form.experts[type_name]
-        return self._weight_rate(
-            type_name, 1, "experts", standing.kernel, standing.factor, standing.error
+        return EngineRate(
+            type=type_name,
+            threads=self.threads,
+            columns=1,
+            bytes_per_s=self._shared(type_name, standing.kernel, standing.factor),
+            relative_error=math.hypot(standing.error, self.kernels[standing.kernel].error),
+            kind="experts",
         )
 
     def attention_rate(self, standing: AttentionStanding) -> AttentionRate:
@@ -123,20 +150,11 @@ class Estimate:
             seconds_per_expert_layer=costs.expert_layer.at(doublings) / self.speed,
         )
 
-    def _weight_rate(
-        self, type_name: str, columns: int, kind: str, kernel: str, factor: float, error: float
-    ) -> EngineRate:
-        own = self.kernels[kernel]
+    def _shared(self, type_name: str, kernel: str, factor: float) -> float:
+        """Return the bytes per second of weights, which memory may bound."""
         bits = quant_type(type_name).bits_per_weight / quant_type(kernel).bits_per_weight
-        alone = own.bytes_per_s * factor * bits
-        return EngineRate(
-            type=type_name,
-            threads=self.threads,
-            columns=columns,
-            bytes_per_s=share_memory(alone, self.threads, self.limit, self.form.sharpness),
-            relative_error=math.hypot(error, own.error),
-            kind=kind,
-        )
+        alone = self.kernels[kernel].bytes_per_s * factor * bits
+        return share_memory(alone, self.threads, self.limit, self.form.sharpness)
 
     def _grown(self, standing: Standing, growth: Growth) -> float:
         alone = self.own_kernel(standing.kernel).bytes_per_s * standing.factor
@@ -163,19 +181,21 @@ def estimate_engine(
     estimate = estimate_form(profile, threads, read_forms() if forms is None else forms)
     if estimate is None:
         return None
-    form, known = estimate.form, estimate.kernels
+    form = estimate.form
+
+    def told(standings: Mapping[str, TypeStanding] | Mapping[str, Standing]) -> list[str]:
+        return [name for name, s in standings.items() if s.kernel in estimate.kernels]
+
     return EngineCalibration(
         name="estimated",
         version="",
         build="",
         rates=(
-            *(
-                r
-                for t, s in form.types.items()
-                if s.kernel in known
-                for r in estimate.weight_rates(t)
-            ),
-            *(estimate.expert_rate(t) for t, s in form.experts.items() if s.kernel in known),
+            *(rate for name in told(form.types) for rate in estimate.weight_rates(name)),
+            *(estimate.expert_rate(name) for name in told(form.experts)),
+        ),
+        batch_rates=tuple(
+            rate for name in told(form.batches) for rate in estimate.batch_rates(name)
         ),
         costs=(estimate.cost(),),
         attention=tuple(estimate.attention_rate(standing) for standing in form.attention),

@@ -42,7 +42,10 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class TypeStanding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same of dense matrices of a type, in weights per second, at each row length."""
+    """The same of dense matrices of a type, in weights per second.
+
+    A factor for each row length, or for each number of tokens that the weights multiply.
+    """
 
     kernel: str
     factors: tuple[Positive, ...]
@@ -88,16 +91,19 @@ class KernelForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How llama.cpp stands to our kernels on one instruction set.
 
     ``cpu_model`` is where that was measured; ``columns`` the row lengths of the types'
-    factors; ``sharpness`` how sharply threads reach the memory's limit.
+    factors and ``tokens`` the numbers of tokens of the batches'; ``sharpness`` how sharply
+    threads reach the memory's limit.
     """
 
     cpu_model: str
     columns: tuple[int, ...]
+    tokens: tuple[int, ...]
     sharpness: Positive
     attention_growth: Growth
     state_growth: Growth
     kernels: Mapping[str, OwnKernel]
     types: Mapping[str, TypeStanding]
+    batches: Mapping[str, TypeStanding]  # the weights once, however many tokens share them
     experts: Mapping[str, Standing]  # by type, in weights per second too
     states: Mapping[str, Standing]  # by kind of recurrence
     attention: tuple[AttentionStanding, ...]
