@@ -341,6 +341,107 @@ def test_options_that_contradict_each_other_are_refused(
     assert_one_line_error(err)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "ignored", "because"),
+    [
+        (("calibrate", "--no-engine", "--types", "Q4_0"), "--types", "--no-engine"),
+        (("calibrate", "--no-engine", "--engine", "x"), "--engine", "--no-engine"),
+        (("calibrate", "--from", "x", "--out", "y", "--quick"), "--quick", "--from"),
+        (("calibrate", "--model", "llama-3.2-1b"), "--model", "--from"),
+        (("compare", "{home}", "{home}", "--depth", "9"), "--depth", "MODEL"),
+        (("diagnose", "llama-3.2-1b", "-o", "5", "--run", "2"), "--run", "--from-log"),
+        (("diagnose", "llama-3.2-1b", "-o", "5", "--seconds", "2"), "--seconds", "--live"),
+        (
+            ("diagnose", "llama-3.2-1b", "-o", "5", "--machine", "h100-sxm", "-t", "2"),
+            "--threads",
+            "--machine h100-sxm",
+        ),
+        (("doctor", "--list", "--model", "llama-3.2-1b"), "--model", "--list"),
+        (("roofline", "llama-3.2-1b", "--k", "3"), "--k", "--draft"),
+        (("roofline", "llama-3.2-1b", "--acceptance", "0.6"), "--acceptance", "--draft"),
+        (
+            ("roofline", "llama-3.2-1b", "--compute-precision", "fp8"),
+            "--compute-precision",
+            "--machine NAME",
+        ),
+        (
+            ("roofline", "llama-3.2-1b", "--machine", "h100-sxm", "--profile", "{home}"),
+            "--profile",
+            "--machine h100-sxm",
+        ),
+        (("tune", "llama-3.2-1b", "--seed", "3"), "--seed", "--verify"),
+        (("validate", "--from", "x", "-t", "2"), "--threads", "--from"),
+        (("validate", "--from", "x", "--seconds", "60"), "--seconds", "--from"),
+        (("validate", "llama-3.2-1b", "-p", "9", "--engine", "x"), "--engine", "--prompt"),
+        (("validate", "llama-3.2-1b", "-p", "9", "-b", "2"), "--batch", "--prompt"),
+    ],
+)
+def test_an_option_that_another_would_ignore_is_refused_by_both_names(
+    run: Run, home: Path, arguments: tuple[str, ...], ignored: str, because: str
+) -> None:
+    profile = str(home / "profile.json")
+    code, out, err = run(*(argument.format(home=profile) for argument in arguments))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"cpubound: error: {ignored} ")
+    assert because in err
+    assert_one_line_error(err)
+
+
+def test_several_ignored_options_are_named_together(run: Run) -> None:
+    _, _, err = run("calibrate", "--no-engine", "--types", "Q4_0", "--engine", "x")
+    assert "--engine and --types would change nothing with --no-engine" in err
+    _, _, err = run("roofline", "llama-3.2-1b", "--k", "3", "--acceptance", "0.5")
+    assert "--acceptance and --k go with --draft MODEL: add that, or leave them out" in err
+
+
+def test_defaults_are_no_options_given(run: Run) -> None:
+    assert run("roofline", "llama-3.2-1b:Q4_0")[0] == 0
+    assert run("doctor", "--list")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "llama-3.2-1b:Q4_0"),
+        ("validate", "llama-3.2-1b:Q4_0"),
+        ("inspect", "llama-3.2-1b:Q4_0"),
+        ("roofline", "llama-3.2-1b:Q4_0"),
+        ("diagnose", "llama-3.2-1b:Q4_0", "--observed", "5"),
+    ],
+)
+def test_every_command_takes_the_same_batches(run: Run, arguments: tuple[str, ...]) -> None:
+    for batch in ("0", "65537"):
+        code, _, err = run(*arguments, "--batch", batch)
+        assert code == 2
+        assert f"{batch} is outside 1 … 65536" in err
+    _, _, err = run(*arguments, "--batch", "many")
+    assert "'many' is no whole number" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "llama-3.2-1b:Q4_0"),
+        ("validate", "llama-3.2-1b:Q4_0"),
+        ("diagnose", "llama-3.2-1b:Q4_0", "--observed", "5"),
+    ],
+)
+def test_more_sequences_than_llama_cpp_decodes_together_are_refused(
+    run: Run, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = run(*arguments, "--batch", "257")
+    assert (code, out) == (2, "")
+    assert "batch out of range (257): llama.cpp decodes at most 256 together" in err
+    assert_one_line_error(err)
+
+
+def test_theory_and_bytes_go_beyond_what_llama_cpp_decodes_together(run: Run) -> None:
+    assert run("inspect", "llama-3.2-1b:Q4_0", "--batch", "512")[0] == 0
+    arguments = ("--machine", "h100-sxm", "--batch", "512")
+    assert run("roofline", "llama-3.2-1b:Q4_0", *arguments)[0] == 0
+    assert run("diagnose", "llama-3.2-1b:Q4_0", "--observed", "900", *arguments)[0] == 0
+
+
 def test_tune_needs_no_flash_attention_switch_for_a_quantised_cache(run: Run) -> None:
     code, out, _ = run("tune", "llama-3.2-1b:Q4_0", "--kv-type", "q8_0")
     assert code == 0

@@ -158,6 +158,7 @@ def diagnose(
     from cpubound.advise.diagnose import MINE, diagnose_published, diagnose_run
     from cpubound.advise.logs import choose_run, read_log_file, require_cpu
     from cpubound.advise.question import Question, case_of, setting_of
+    from cpubound.engine.inprocess import check_batch
     from cpubound.machine import read_machine
     from cpubound.theory.presets import find_preset
 
@@ -179,6 +180,7 @@ def diagnose(
     spec = spec_of(model)
     if preset is not None:
         return diagnose_published(setting_of(question, spec, True), question.observed, preset)
+    check_batch(batch)
     if logged is not None:
         require_cpu(logged)
     # A profile that was asked for may be another machine's; the default one should be this one's.

@@ -107,15 +107,17 @@ def validate(
 
     Raises
     ------
-    UsageError : more threads than effective CPUs.
+    UsageError : more threads than effective CPUs, or sequences than llama.cpp decodes together.
     MachineError : a model that does not fit into memory, no engine, no space.
     """
+    from cpubound.engine.inprocess import check_batch
     from cpubound.validation import plan_cell, run_cells, warn_of_other_build
 
     profile = profile or load_profile()
     specs = [spec_of(model) for model in models]
     counts = tuple(threads) if threads else measured_threads(profile)
     check_threads(profile.machine, counts)
+    check_batch(max(batches))
     type_k, type_v = split_kv_type(kv_type)
     settings = [
         Setting(

@@ -80,9 +80,14 @@ def predict(
 def predict_at(
     profile: MachineProfile, traffic: ModelTraffic, threads: Iterable[int]
 ) -> tuple[Prediction, ...]:
-    """Predict one step's traffic at several thread counts, in their order."""
+    """Predict one step's traffic at several thread counts, in their order.
+
+    Raises ``UsageError`` for more sequences than llama.cpp decodes together.
+    """
+    from cpubound.engine.inprocess import check_batch
     from cpubound.prediction.decode import predict_decode
 
+    check_batch(traffic.batch)
     return tuple(predict_decode(profile, traffic, count) for count in threads)
 
 

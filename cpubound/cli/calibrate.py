@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound.cli.options import engine_option, output_options
+from cpubound.cli.options import engine_option, output_options, refuse_with, refuse_without
 from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def command(
     from cpubound import api
     from cpubound.cli.output import check_new_file, print_result
     from cpubound.cli.progress import progress_bar
-    from cpubound.errors import UsageError
     from cpubound.profile import profile_document
     from cpubound.report.fitted_profile import fitted_table, fitted_text
     from cpubound.report.plots import plot_saturation
@@ -78,8 +77,9 @@ def command(
     check_place(out)
     check_picture(plot_path, force=force)
     if bench_path is not None:
-        if plot_path is not None:
-            raise UsageError("--plot draws what was measured here: leave it out with --from")
+        refuse_with(
+            "--from", "--quick", "--thorough", "--no-engine", "--engine", "--types", "--plot"
+        )
         profile = _fit_file(bench_path, models, cpu, out)
         save(profile, out)
         print_result(
@@ -91,8 +91,9 @@ def command(
             text=fitted_text(profile, str(out)),
         )
         return
-    if models or cpu:
-        raise UsageError("--model and --cpu describe the rows of a file: give it with --from FILE")
+    refuse_without("--from FILE", "--model", "--cpu")
+    if no_engine:
+        refuse_with("--no-engine", "--engine", "--types")
     with progress_bar() as progress:
         profile = api.calibrate(
             quick=quick,

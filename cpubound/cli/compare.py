@@ -8,6 +8,7 @@ from cpubound.cli.options import (
     attention_options,
     depth_option,
     output_options,
+    refuse_without,
     threads_option,
 )
 
@@ -44,6 +45,8 @@ def command(
     from cpubound.profile import load_profile
     from cpubound.report import comparison as report
 
+    if not models:
+        refuse_without("MODEL", "--quant", "--threads", "--depth", "--kv-type", "--flash-attn")
     a, b = load_profile(profile_a), load_profile(profile_b)
     specs = [
         spec

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 import click
 
 from cpubound.cli.options import (
+    MAX_BATCH,
     MAX_DEPTH,
     MAX_THREADS,
     FiniteRange,
+    Integer,
     output_options,
     profile_option,
+    refuse_with,
+    refuse_without,
 )
 
 if TYPE_CHECKING:
     from cpubound.advise.diagnosis import Diagnosis
 
-MAX_BATCH = 2**16
 LIVE_SECONDS = 15.0
 
 
@@ -60,7 +63,7 @@ LIVE_SECONDS = 15.0
 @click.option(
     "--batch",
     "-b",
-    type=click.IntRange(1, MAX_BATCH),
+    type=Integer(1, MAX_BATCH),
     default=1,
     show_default=True,
     help="Sequences decoded at once; the rate is that of all together.",
@@ -117,8 +120,12 @@ def command(
     from cpubound.errors import UsageError
     from cpubound.profile import load_profile
 
-    if not live and seconds is not None:
-        raise UsageError("--seconds goes with --live: add it, or leave it out")
+    if not live:
+        refuse_without("--live", "--seconds")
+        if log_path is None:
+            refuse_without("--from-log FILE", "--run")
+    if machine != "mine":
+        refuse_with(f"--machine {machine}", "--profile", "--threads", "--engine")
     profile = None if profile_path is None else load_profile(profile_path)
     if live:
         given = (observed, log_path, run, n_ctx, engine)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound.cli.options import output_options
+from cpubound.cli.options import output_options, refuse_with
 
 if TYPE_CHECKING:
     from cpubound.advise.values import Finding
@@ -44,6 +44,7 @@ def command(
     if json_path not in (None, "-"):
         check_new_file(Path(str(json_path)), force=force)
     if list_only:
+        refuse_with("--list", "--model", "--sysroot")
         rules = list_rules()
         print_result(
             report.rules_document(rules),

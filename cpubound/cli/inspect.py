@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound.cli.options import MAX_DEPTH, attention_options, output_options
+from cpubound.cli.options import MAX_BATCH, MAX_DEPTH, Integer, attention_options, output_options
 
 if TYPE_CHECKING:
     from cpubound.model.values import ModelSpec, ModelTraffic
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--batch",
     "-b",
-    type=click.IntRange(1, 4096),
+    type=Integer(1, MAX_BATCH),
     default=1,
     show_default=True,
     help="Sequences decoded together.",

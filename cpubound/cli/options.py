@@ -7,38 +7,51 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
+
+from cpubound.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_THREADS = 4096
 MAX_DEPTH = 2**27
-MAX_BATCH = 256  # LLAMA_MAX_SEQ of llama.cpp
+# Bytes can be counted for any; what llama.cpp itself decodes together, the engine's room knows.
+MAX_BATCH = 2**16
 
 
-class IntegerList(click.ParamType):  # type: ignore[type-arg]
-    """``1,2,4``: whole numbers between two bounds, in the given order, each once."""
+class Integer(click.ParamType):  # type: ignore[type-arg]
+    """A whole number between two bounds."""
 
-    name = "N[,N…]"
+    name = "N"
 
     def __init__(self, low: int, high: int) -> None:
         self.low = low
         self.high = high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self.read(value, param, ctx)
+
+    def read(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        if not self.low <= number <= self.high:
+            self.fail(f"{number} is outside {self.low} … {self.high}", param, ctx)
+        return number
+
+
+class IntegerList(Integer):
+    """``1,2,4``: whole numbers between two bounds, in the given order, each once."""
+
+    name = "N[,N…]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         if isinstance(value, tuple):
             return value
-        numbers = []
-        for part in str(value).split(","):
-            try:
-                number = int(part)
-            except ValueError:
-                self.fail(f"{part!r} is no whole number", param, ctx)
-            if not self.low <= number <= self.high:
-                self.fail(f"{number} is outside {self.low} … {self.high}", param, ctx)
-            numbers.append(number)
-        return tuple(dict.fromkeys(numbers))
+        return tuple(dict.fromkeys(self.read(part, param, ctx) for part in str(value).split(",")))
 
 
 class FiniteRange(click.FloatRange):
@@ -51,6 +64,35 @@ class FiniteRange(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is no number", param, ctx)
         return number
+
+
+def refuse_with(option: str, *others: str) -> None:
+    """Raise ``UsageError`` if the running command was given others that ``option`` ignores."""
+    given = _given(others)
+    if given:
+        raise UsageError(
+            f"{' and '.join(given)} would change nothing with {option}: leave one or the other out"
+        )
+
+
+def refuse_without(option: str, *others: str) -> None:
+    """Raise ``UsageError`` if the running command was given others that need ``option``."""
+    given = _given(others)
+    if given:
+        go, them = ("goes", "it") if len(given) == 1 else ("go", "them")
+        raise UsageError(f"{' and '.join(given)} {go} with {option}: add that, or leave {them} out")
+
+
+def _given(options: tuple[str, ...]) -> list[str]:
+    """Return those options that stand on the running command's line."""
+    context = click.get_current_context()
+    given = {
+        option
+        for parameter in context.command.params
+        for option in parameter.opts
+        if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+    }
+    return [option for option in options if option in given]
 
 
 def profile_option(function: Function) -> Function:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cpubound.cli.options import (
+    MAX_BATCH,
     MAX_DEPTH,
     IntegerList,
     attention_options,
     output_options,
     profile_option,
+    refuse_with,
+    refuse_without,
 )
 from cpubound.cli.picture import check_picture, plot_option, write_picture
 
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 
 MINE = "mine"
 NO_DRAFT_MODEL = "ngram"
-MAX_BATCH = 2**16
 
 
 class NumberList(click.ParamType):  # type: ignore[type-arg]
@@ -147,6 +149,14 @@ def command(
     from cpubound.theory.analysis import analyse
     from cpubound.theory.source import ModelSource
 
+    if machine == MINE:
+        refuse_without("--machine NAME", "--compute-precision")
+    else:
+        refuse_with(f"--machine {machine}", "--profile")
+    if peak_flops is not None:
+        refuse_with("--peak-flops", "--compute-precision")
+    if draft is None:
+        refuse_without("--draft MODEL", "--acceptance", "--k")
     check_picture(plot_path, force=force)
     spec = resolve_model(model, quant)
     roofs, line, memory_bytes, profile = _machine(

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound.cli.options import MAX_DEPTH, FiniteRange, output_options, profile_option
+from cpubound.cli.options import (
+    MAX_DEPTH,
+    FiniteRange,
+    output_options,
+    profile_option,
+    refuse_without,
+)
 
 if TYPE_CHECKING:
     from cpubound.machine.values import Machine
@@ -79,8 +85,8 @@ def command(
     from cpubound.profile import load_profile
     from cpubound.report import advice as report
 
-    if not verify and (seconds is not None or seed is not None):
-        raise UsageError("--seconds and --seed go with --verify: add it, or leave them out")
+    if not verify:
+        refuse_without("--verify", "--seconds", "--seed")
     if verify and sysroot is not None:
         raise UsageError("--verify runs here, --sysroot is another place: leave one out")
     profile = load_profile(profile_path)

@@ -13,11 +13,25 @@ from cpubound.cli.options import (
     output_options,
     profile_option,
     prompt_option,
+    refuse_with,
+    refuse_without,
     threads_option,
 )
 from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 DEFAULT_FILE_TYPES = "Q4_0,Q4_K_M,Q8_0"
+# A file of llama-bench holds these.
+_OF_A_RUN = (
+    "--threads",
+    "--depth",
+    "--batch",
+    "--prompt",
+    "--kv-type",
+    "--flash-attn",
+    "--seconds",
+    "--engine",
+    "--seed",
+)
 
 
 @click.command(name="validate")
@@ -92,16 +106,17 @@ def command(
     )
 
     if bench_path is not None:
+        refuse_with("--from", *_OF_A_RUN)
+        if not models:
+            refuse_without("MODEL", "--quant")
         check_picture(plot_path, force=force)
         _compare_file(bench_path, models, quant, profile_path, plot_path, style, json_path, force)
         return
     if not models:
         raise UsageError("no model given: name one, or give --from FILE")
-    if prompt and plot_path:
-        raise UsageError("--plot draws decoding: leave --prompt out")
+    if prompt:
+        refuse_with("--prompt", "--batch", "--engine", "--plot")
     check_picture(plot_path, force=force)
-    if prompt and batch != (1,):
-        raise UsageError("a prompt is one sequence: give --prompt or --batch")
     profile = load_profile(profile_path)
     # --quant is for the names among the models; a file has its type.
     named = [model for model in models if file_types_for(model)]

@@ -17,6 +17,8 @@ from cpubound.model.values import QuantType
 
 # common/arg.cpp, kv_cache_types (llama.cpp 0c1e57098bba).
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
+# src/llama-cparams.h, LLAMA_MAX_SEQ (llama.cpp 0c1e57098bba).
+MAX_BATCH = 256
 _UNQUANTIZED = ("f32", "f16", "bf16")
 
 _Reply = TypeVar("_Reply")
@@ -143,6 +145,14 @@ def open_runner() -> LlamaCppRunner:
     return runner()
 
 
+def check_batch(batch: int) -> None:
+    """Refuse more sequences than llama.cpp decodes together, with ``UsageError``."""
+    if batch > MAX_BATCH:
+        raise UsageError(
+            f"batch out of range ({batch}): llama.cpp decodes at most {MAX_BATCH} together"
+        )
+
+
 def check_settings(settings: RunSettings) -> None:
     """Refuse with ``UsageError`` what llama.cpp would refuse, or die of."""
     for label, value, least in (
@@ -154,8 +164,7 @@ def check_settings(settings: RunSettings) -> None:
     ):
         if value < least:
             raise UsageError(f"{label} out of range ({value}): give at least {least}")
-    if settings.batch > 256:
-        raise UsageError(f"batch out of range ({settings.batch}): llama.cpp takes at most 256")
+    check_batch(settings.batch)
     for kv_type in (settings.kv_type_k, settings.kv_type_v):
         if kv_type.lower() not in KV_TYPES:
             raise UsageError(f"unknown KV type ({kv_type}): give one of {', '.join(KV_TYPES)}")
