@@ -23,7 +23,10 @@ def test_types_can_be_chosen_and_unknown_ones_are_refused() -> None:
 def test_every_probe_is_of_one_type_and_near_the_wanted_size() -> None:
     for probe in plan_probes(load_plan(), 128 * MIB):
         matrices = [t for t in probe.spec.tensors if len(t.shape) > 1 and t.type.name != "F32"]
-        assert {t.type.name for t in matrices} == {probe.type}
+        dense = {t.type.name for t in matrices if "_exps" not in t.name}
+        experts = {t.type.name for t in matrices if "_exps" in t.name}
+        assert experts <= {probe.type}
+        assert dense == ({probe.type} if probe.type in load_plan().types else {"Q8_0"})
         if probe.name.startswith(("wide", "deep")):
             assert 128 * MIB < sum(t.n_bytes for t in matrices) < 360 * MIB
 

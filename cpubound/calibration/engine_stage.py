@@ -59,14 +59,13 @@ def calibrate_engine(
     """
     order = random.Random(seed)
     deadline = time.monotonic() + plan.engine_seconds
-    prompt_counts = sorted({min(thread_counts), max(thread_counts)})
     cells = [
         MeasuredCell(
             probe=probe, setting=setting, threads=threads, tokens=_first_tokens(probe, setting)
         )
         for probe in probes
         for setting in probe.cells
-        for threads in (thread_counts if setting.prompt_tokens is None else prompt_counts)
+        for threads in _thread_counts(probe, setting, plan, thread_counts)
     ]
     models = _OpenModels(runner, write_model, folder, open_bytes)
     failed: dict[str, str] = {}
@@ -106,15 +105,27 @@ def _visit(
                 # Bound by computing: the memory's weather beside it says nothing.
                 cell.runs_s.append(runner.run(_settings(cell, path)).samples_s)
                 continue
-            before = reference(cell.threads)
+            cell.references.append(reference(cell.threads))
             samples = runner.run(_settings(cell, path)).samples_s
             cell.runs_s.append(samples)
-            cell.references += [before, reference(cell.threads)]
             cell.tokens = _tokens_for(stats.median(samples))
     except EngineUnavailable:
         raise
     except (MachineError, ModelFileError) as error:
         failed[probe.name] = str(error)
+
+
+def _thread_counts(
+    probe: Probe, setting: ProbeCell, plan: Plan, thread_counts: Sequence[int]
+) -> list[int]:
+    """Return where a setting is measured: prompts, which scale with threads, at the ends."""
+    if setting.prompt_tokens is None:
+        return list(thread_counts)
+    fewest, most = min(thread_counts), max(thread_counts)
+    of_the_fewest = (1, *plan.batch_tokens_fewest)
+    if fewest == most or (probe.is_batch and setting.prompt_tokens not in of_the_fewest):
+        return [most]
+    return [fewest, most]
 
 
 def _is_due(probe: Probe, round_number: int) -> bool:

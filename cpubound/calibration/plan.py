@@ -83,7 +83,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     spent on further ones while the estimate still moves, ``many_core_seconds`` on the whole
     memory stage of a machine too large to measure every thread count, ``core_seconds`` on
     caches, compute rates and barriers (``sizes_per_octave`` 0 leaves the caches out).
-    ``batch_tokens`` are how many tokens at once the batch probes multiply; ``families``
+    ``batch_tokens`` are how many tokens at once the batch probes multiply,
+    ``batch_tokens_fewest`` those of them that the fewest threads multiply too; ``families``
     says whether experts and recurrences are measured.
     """
 
@@ -102,6 +103,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[str, ...]
     attention: tuple[tuple[str, str, bool], ...]
     batch_tokens: tuple[int, ...]
+    batch_tokens_fewest: tuple[int, ...]
     families: bool
     shapes: tuple[ProbeShape, ...]
     batch_shapes: tuple[BatchShape, ...]
