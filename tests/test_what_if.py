@@ -3,8 +3,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
-from builders import GB, build_engine, build_machine, build_profile
+from builders import GB, build_engine, build_machine, build_measurement, build_profile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -179,6 +180,18 @@ def test_memory_and_channels_are_compared_with_the_modules_of_the_profile() -> N
 def test_what_the_profile_cannot_answer_is_said(change: str, machine: dict[str, Any]) -> None:
     with pytest.raises(ProfileError, match=change.partition(",")[0].partition("=")[2][:3]):
         gain_of(change, **machine)
+
+
+def test_attention_estimated_from_own_kernels_is_not_compared_with_one_at_read_bandwidth() -> None:
+    profile = build_profile({4: 50.0 * GB})
+    gemv = build_measurement(4, 40.0 * GB, kernel="gemv_q8_0")
+    profile = msgspec.structs.replace(profile, bandwidth=(*profile.bandwidth, gemv))
+    deep = question(depth_tokens=8192)
+    answer = ask(profile, deep, "kv=q8_0", LAW)
+    assert answer.before.basis == answer.after.basis == "kernel"
+    assert not any("lower bound" in text for text in answer.after.assumptions)
+    with pytest.raises(ProfileError, match="q4_0"):
+        ask(profile, deep, "kv=q4_0", LAW)
 
 
 @pytest.mark.parametrize(

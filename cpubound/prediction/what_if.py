@@ -27,6 +27,7 @@ from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.prediction.decode import predict_decode
+from cpubound.prediction.estimated_engine import estimate_engine
 from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile
 from cpubound.theory.presets import find_preset
@@ -174,9 +175,12 @@ def _check_measured(
             "--types and one of its tensor types"
         )
     key = (after.kv_type_k.upper(), after.kv_type_v.upper(), after.flash_attn)
+    engine = profile.engine if before.basis == "engine" else None
+    if before.basis == "kernel":
+        engine = estimate_engine(profile, before.threads)
     measured = {
         (row.kv_type_k, row.kv_type_v, row.flash_attn)
-        for row in (profile.engine.attention if profile.engine else ())
+        for row in (engine.attention if engine else ())
     }
     was = (before.kv_type_k.upper(), before.kv_type_v.upper(), before.flash_attn)
     if was in measured and key not in measured:
