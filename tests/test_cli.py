@@ -20,6 +20,7 @@ from fakes import tiny_model, zero_blocks
 
 from cpubound.cli import COMMANDS, main
 from cpubound.engine.synth import write_model
+from cpubound.errors import EngineUnavailable
 from cpubound.profile import MachineProfile, load_profile, save_profile
 
 Run = Callable[..., tuple[int, str, str]]
@@ -77,6 +78,24 @@ def test_predict_says_when_a_context_is_longer_than_the_model_was_trained_for(ru
     assert "trained for" not in out
     _, out, _ = run("predict", "smollm2-135m:Q8_0", "-t", "2", "--depth", "20000")
     assert "trained for 8192 tokens" in out
+
+
+@pytest.mark.parametrize(
+    "command", [("breakdown", "-d", "9000"), ("validate", "-d", "0,8000", "-p", "500")]
+)
+def test_a_run_beyond_the_training_is_said_before_it_begins(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise EngineUnavailable("not run")
+
+    for name in ("breakdown", "validate_prompts"):
+        monkeypatch.setattr(f"cpubound.api.{name}", refuse)
+    code, out, err = run(command[0], "smollm2-135m:Q8_0", *command[1:])
+    assert (code, out) == (4, "")
+    assert err.startswith("Note: smollm2-135m was trained for 8192 tokens")
+    _, _, err = run(command[0], "smollm2-135m:Q8_0", "-d", "7000", *command[3:])
+    assert "trained" not in err
 
 
 def test_prompts_are_refused_where_one_table_is_all_there_is(run: Run) -> None:

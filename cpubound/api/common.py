@@ -71,5 +71,5 @@ def refuse_too_big_for(machine: Machine, traffic: ModelTraffic) -> None:
         raise MachineError(
             f"{traffic.model} does not fit into memory "
             f"({format_decimal_bytes(traffic.resident_bytes)} of "
-            f"{format_decimal_bytes(memory)}): choose a smaller model or file type"
+            f"{format_decimal_bytes(memory)}): choose a smaller model, file type or context"
         )

@@ -57,7 +57,7 @@ def command(
     synthesised: same shapes and types, random weights.
     """
     from cpubound import api
-    from cpubound.cli.output import print_result
+    from cpubound.cli.output import print_result, warn_beyond_training
     from cpubound.cli.progress import progress_bar
     from cpubound.model.resolve import resolve_model
     from cpubound.profile import load_profile
@@ -65,6 +65,7 @@ def command(
 
     profile = load_profile(profile_path) if profile_path else api.saved_profile()
     spec = resolve_model(model)
+    warn_beyond_training([spec], depth)
     with progress_bar() as progress:
         breakdown = api.breakdown(
             spec,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from cpubound.errors import MachineError, UsageError
 from cpubound.report.tables import Table, render_table
+
+if TYPE_CHECKING:
+    from cpubound.model.values import ModelSpec
 
 
 def print_result(
@@ -46,6 +49,15 @@ def print_result(
         parts = (before, render_table(table, style), after)
         separator = "\n\n" if style == "markdown" else "\n"
         click.echo(separator.join(part for part in parts if part))
+
+
+def warn_beyond_training(specs: Sequence[ModelSpec], tokens: int) -> None:
+    """Say on stderr, before a long run, which models were trained for fewer tokens."""
+    from cpubound.report.predictions import beyond_training
+
+    beyond = beyond_training(specs, tokens)
+    if beyond:
+        click.echo(beyond, err=True)
 
 
 def check_new_file(path: Path, *, force: bool) -> None:

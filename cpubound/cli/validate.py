@@ -91,7 +91,7 @@ def command(
     sizes do not tell which models they are of.
     """
     from cpubound import api
-    from cpubound.cli.output import print_result
+    from cpubound.cli.output import print_result, warn_beyond_training
     from cpubound.cli.progress import progress_bar
     from cpubound.errors import UsageError
     from cpubound.model.resolve import file_types_for, resolve_models
@@ -127,6 +127,7 @@ def command(
             model, (quant or DEFAULT_FILE_TYPES) if model in named else None if named else quant
         )
     ]
+    warn_beyond_training(specs, max(depth) + max(prompt or (0,)))
     if prompt:
         with progress_bar() as progress:
             prompts = api.validate_prompts(
