@@ -10,7 +10,13 @@ from builders import GB, build_engine, build_measurement, build_profile, build_t
 from cpubound.errors import ProfileError, UsageError
 from cpubound.prediction.decode import predict_decode
 from cpubound.prediction.estimated_engine import estimate_engine
-from cpubound.prediction.rates import engine_cost, expert_rate, weight_rate
+from cpubound.prediction.rates import (
+    engine_cost,
+    expert_rate,
+    memory_shares_at,
+    weight_rate,
+)
+from cpubound.profile import EngineRate
 
 BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}
 GEMV_Q4_K = build_measurement(2, 18.0 * GB, kernel="gemv_q4_k")
@@ -212,3 +218,12 @@ def test_what_the_cache_keeps_is_taken_off_the_memory_bound_part() -> None:
     slow = predict_decode(profile, build_traffic({"Q6_K": 10**9}), 2)
     assert fast.seconds.weights == pytest.approx(1 / 20 - 4e-3)
     assert slow.seconds.weights == pytest.approx(1 / 10 - 1e-3)
+
+
+def test_a_type_that_only_experts_were_measured_in_has_no_memory_share() -> None:
+    engine = build_engine({"Q8_0": {1: 10 * GB}})
+    experts = EngineRate(
+        type="MXFP4", threads=1, columns=1, bytes_per_s=5e9, relative_error=0.01, kind="experts"
+    )
+    both = msgspec.structs.replace(engine, rates=(*engine.rates, experts))
+    assert memory_shares_at(both, 1) == memory_shares_at(engine, 1)

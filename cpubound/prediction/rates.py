@@ -102,11 +102,10 @@ def weight_rate(
 
 def memory_shares_at(engine: EngineCalibration, threads: int) -> dict[str, float]:
     """Return how far memory sets the rate of each measured type, as the fit takes it."""
-    if not engine.rates:
+    types = {row.type for row in engine.rates if row.kind == "matmul"}
+    if not types:
         return {}
-    return memory_shares(
-        {name: _long_row_seconds(engine, name, threads) for name in {r.type for r in engine.rates}}
-    )
+    return memory_shares({name: _long_row_seconds(engine, name, threads) for name in types})
 
 
 def own_kernel_rates(profile: MachineProfile, type_name: str) -> dict[int, float]:
