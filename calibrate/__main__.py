@@ -12,6 +12,7 @@ EXPERIMENTS = {
     "file_types": "tensor types by rule beside llama.cpp's quantiser",
     "accuracy": "the held-out error of predictions",
     "ablation": "what each term of the model buys, on what accuracy observed",
+    "own_kernels": "the held-out error of predictions without llama.cpp",
     "kernel_form": "how llama.cpp stands to our own kernels: the constants of basis kernel",
     "tuning": "what tune chooses beside the best of a full grid",
     "agreement": "our decode rate beside llama-bench's, pair by pair",

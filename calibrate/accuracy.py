@@ -12,7 +12,7 @@ import hashlib
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -31,6 +31,7 @@ from cpubound.model.resolve import resolve_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.prediction.decode import predict_decode
+from cpubound.prediction.kernel_form import KernelForm
 from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, load_profile, save_profile
 from cpubound.report.tables import Table, render_table
@@ -175,9 +176,16 @@ def _judge_group(
 
 
 def predict_without_engine(
-    profile: MachineProfile, spec: ModelSpec, setting: Setting, tokens: int
+    profile: MachineProfile,
+    spec: ModelSpec,
+    setting: Setting,
+    tokens: int,
+    forms: Mapping[str, KernelForm] | None = None,
 ) -> Prediction:
-    """Return what the profile says of a cell's runs of ``tokens`` without its engine stage."""
+    """Return what the profile says of a cell's runs of ``tokens`` without its engine stage.
+
+    ``forms`` stand in for the shipped ones (``prediction.kernel_form``).
+    """
     traffic = compute_traffic(
         spec,
         depth_tokens=setting.depth_tokens + tokens // 2,
@@ -186,7 +194,7 @@ def predict_without_engine(
         flash_attn=setting.flash_attn,
     )
     alone = msgspec.structs.replace(profile, engine=None)
-    return predict_decode(alone, traffic, setting.threads)
+    return predict_decode(alone, traffic, setting.threads, forms)
 
 
 def judged_table(cells: Sequence[JudgedCell]) -> Table:

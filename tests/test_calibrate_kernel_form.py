@@ -9,6 +9,7 @@ import pytest
 from builders import GB, build_engine, build_measurement, build_profile
 
 from calibrate import kernel_form
+from calibrate.kernel_form_toml import form_lines
 from cpubound.prediction.estimated_engine import estimate_engine, share_memory
 from cpubound.prediction.kernel_form import decode_forms
 from cpubound.prediction.rates import weight_rate
@@ -136,4 +137,4 @@ def test_the_shipped_file_is_one_that_the_command_prints() -> None:
         Path(kernel_form.__file__).parents[1] / "cpubound/prediction/kernel_form.toml"
     ).read_text(encoding="utf-8")
     for isa, form in decode_forms(text).items():
-        assert "\n".join(kernel_form.form_lines(isa, form)) in text
+        assert "\n".join(form_lines(isa, form)) in text

@@ -260,9 +260,10 @@ def test_the_shipped_forms_stand_for_every_type_that_calibration_measures() -> N
 
 
 def test_what_is_assumed_says_how_far_another_cpu_may_be_off() -> None:
-    shipped = read_forms()["x86"]
-    isa = shipped.kernels["Q4_K"].isa
-    same = profile_of({"Q4_K": {1: 1.0 * GB}}, isa, cpu_model=shipped.cpu_model)
-    assert "off by" not in standing_assumption(same)
-    other = profile_of({"Q4_K": {1: 1.0 * GB}}, isa, cpu_model="Another CPU")
-    assert f"off by {OTHER_CPU_ERROR * 100:.0f} %" in standing_assumption(other)
+    assert "off by" not in standing_assumption(BOTH, FORMS)
+    other = profile_of({"Q4_K": {1: 12.0 * GB}}, cpu_model="Another CPU")
+    assert f"Test CPU: on this CPU off by {OTHER_CPU_ERROR * 100:.0f} %" in standing_assumption(
+        other, FORMS
+    )
+    p = predict_decode(other, build_traffic({"Q4_K": 10**9}), 1, FORMS)
+    assert standing_assumption(other, FORMS) in p.assumptions

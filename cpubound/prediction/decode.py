@@ -12,6 +12,7 @@ let expect of it (``kernel``), else there is only bytes over read bandwidth (``c
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cpubound.errors import ProfileError, UsageError
@@ -22,6 +23,7 @@ from cpubound.prediction.estimated_engine import (
     kernel_noise,
     standing_assumption,
 )
+from cpubound.prediction.kernel_form import KernelForm, read_forms
 from cpubound.prediction.rates import (
     attention_rate,
     engine_cost,
@@ -51,7 +53,7 @@ OVERHEAD_RELATIVE_ERROR = 0.2
 KERNEL_OVERHEAD_ERROR = 0.4
 # As FORM_RELATIVE_ERROR, for rates estimated from our own kernels: with it the 90 % interval held
 # 96 % of 140 held-out cells, whose rates were estimated as they stood in the other of two
-# calibrations (AMD EPYC Zen 4 virtual machine, 2026-11-30; python -m calibrate accuracy).
+# calibrations (AMD EPYC Zen 4 virtual machine, 2026-11-30; python -m calibrate own_kernels).
 KERNEL_FORM_ERROR = 0.10
 
 
@@ -75,7 +77,12 @@ class StepParts:
         )
 
 
-def predict_decode(profile: MachineProfile, traffic: ModelTraffic, threads: int) -> Prediction:
+def predict_decode(
+    profile: MachineProfile,
+    traffic: ModelTraffic,
+    threads: int,
+    forms: Mapping[str, KernelForm] | None = None,
+) -> Prediction:
     """Predict the median decode speed at a thread count, of all sequences of the batch together.
 
     Parameters
@@ -83,29 +90,36 @@ def predict_decode(profile: MachineProfile, traffic: ModelTraffic, threads: int)
     profile : what the machine can do.
     traffic : what one decode step of the model moves, at its depth and settings.
     threads : decode threads, at least 1.
+    forms : how llama.cpp stands to our kernels, instead of the shipped ones.
 
     Raises
     ------
     UsageError : threads below 1.
     ProfileError : the profile holds no read bandwidth.
     """
-    return _assemble(profile, traffic, threads, split_step(profile, traffic, threads))
+    return _assemble(profile, traffic, threads, split_step(profile, traffic, threads, forms))
 
 
-def split_step(profile: MachineProfile, traffic: ModelTraffic, threads: int) -> StepParts:
+def split_step(
+    profile: MachineProfile,
+    traffic: ModelTraffic,
+    threads: int,
+    forms: Mapping[str, KernelForm] | None = None,
+) -> StepParts:
     """Predict the seconds of weights, attention and overhead; raises as ``predict_decode``."""
     if threads < 1:
         raise UsageError(f"threads must be at least 1 ({threads})")
     bandwidth = weights_bandwidth(profile, threads)
     if bandwidth is None:
         raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
-    basis, engine = _choose_basis(profile, traffic, threads)
+    forms = read_forms() if forms is None else forms
+    basis, engine = _choose_basis(profile, traffic, threads, forms)
     if engine is None:
         weights, attention, overhead = _ceiling_parts(traffic, bandwidth)
     else:
         weights, attention, overhead = _engine_parts(engine, traffic, threads, bandwidth)
     if basis == "kernel":
-        note = standing_assumption(profile)
+        note = standing_assumption(profile, forms)
         weights = replace(weights, assumptions=(note, *weights.assumptions))
         overhead = replace(overhead, error=KERNEL_OVERHEAD_ERROR * overhead.seconds)
     return StepParts(
@@ -124,7 +138,10 @@ def ceiling_seconds(traffic: ModelTraffic, bandwidth: float) -> float:
 
 
 def _choose_basis(
-    profile: MachineProfile, traffic: ModelTraffic, threads: int
+    profile: MachineProfile,
+    traffic: ModelTraffic,
+    threads: int,
+    forms: Mapping[str, KernelForm],
 ) -> tuple[str, EngineCalibration | None]:
     """Take the deepest level that covers at least nine tenths of the weight bytes."""
     weight_bytes = {t: n for t, n in traffic.by_type.items() if n}
@@ -136,7 +153,7 @@ def _choose_basis(
 
     if profile.engine is not None and covers(profile.engine):
         return "engine", profile.engine
-    estimated = estimate_engine(profile, threads)
+    estimated = estimate_engine(profile, threads, forms)
     if estimated is not None and covers(estimated):
         return "kernel", estimated
     return "ceiling", None

@@ -233,9 +233,9 @@ def form_of(profile: MachineProfile, forms: Mapping[str, KernelForm]) -> KernelF
     return forms[isa] if isa in forms else forms[BORROWED_FORM]
 
 
-def standing_assumption(profile: MachineProfile) -> str:
+def standing_assumption(profile: MachineProfile, forms: Mapping[str, KernelForm]) -> str:
     """Return what a prediction from our kernels assumes, and how far off it may be."""
-    form = form_of(profile, read_forms())
+    form = form_of(profile, forms)
     names = [name for name in form.kernels if own_kernel_rates(profile, name)]
     error = max((_standing_error(profile, form, name) for name in names), default=0.0)
     doubt = f": on this CPU off by {error * 100:.0f} % or so" if error else ""
