@@ -69,7 +69,7 @@ def test_own_kernels_are_the_basis_where_only_they_were_measured() -> None:
         cost.seconds_per_token + 10 * cost.seconds_per_product
     )
     assert p.high / p.low > 1.3
-    assert "estimated from cpubound's own kernels" in p.assumptions[0]
+    assert "how llama.cpp stands to our kernels" in p.assumptions[0]
 
 
 def test_a_type_that_was_not_measured_takes_the_time_per_weight_of_its_family() -> None:

@@ -21,7 +21,8 @@ from cpubound.prediction.batch_rates import product_rate
 from cpubound.prediction.estimated_engine import (
     estimate_engine,
     kernel_noise,
-    standing_assumption,
+    standing_assumptions,
+    standing_error,
 )
 from cpubound.prediction.kernel_form import KernelForm, read_forms
 from cpubound.prediction.rates import (
@@ -119,8 +120,8 @@ def split_step(
     else:
         weights, attention, overhead = _engine_parts(engine, traffic, threads, bandwidth)
     if basis == "kernel":
-        note = standing_assumption(profile, forms)
-        weights = replace(weights, assumptions=(note, *weights.assumptions))
+        assumptions = (*standing_assumptions(profile, forms), *weights.assumptions)
+        weights = replace(weights, assumptions=assumptions)
         overhead = replace(overhead, error=KERNEL_OVERHEAD_ERROR * overhead.seconds)
     return StepParts(
         basis=basis,
@@ -265,7 +266,8 @@ def seconds_interval(
         form = math.hypot(FORM_RELATIVE_ERROR, profile.engine.residual)
         halves = profile.engine.noise
     else:
-        form, halves = KERNEL_FORM_ERROR, kernel_noise(profile)
+        form = math.hypot(KERNEL_FORM_ERROR, standing_error(profile))
+        halves = kernel_noise(profile)
     if halves:
         noise = halves / NORMAL_MEDIAN
     # In the logarithm, so that a wide interval never reaches zero.

@@ -51,32 +51,14 @@ _ARCHITECTURES = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "a
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnKernel:
-    """Bytes per second of one thread of a kernel of ours; how far its standing may be off."""
-
-    bytes_per_s: float
-    error: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A form on a machine: our kernels there and what they say of the rest."""
+    """A form on a machine: what our kernels reach there and what they say of the rest."""
 
     form: KernelForm
-    kernels: Mapping[str, OwnKernel]  # by type, those that were measured
+    own: Mapping[str, float]  # bytes per second of one thread by type, those that were measured
     speed: float  # of our kernels here over those of the form
     threads: int
     limit: float  # bytes per second
-
-    def own_kernel(self, name: str) -> OwnKernel:
-        """Return a kernel as measured, or as fast as the others are here."""
-        if name in self.kernels:
-            return self.kernels[name]
-        widest = max(kernel.error for kernel in self.kernels.values())
-        return OwnKernel(
-            bytes_per_s=self.form.kernels[name].bytes_per_s * self.speed,
-            error=math.hypot(widest, OTHER_KERNEL_ERROR),
-        )
 
     def weight_rates(self, type_name: str) -> list[EngineRate]:
         """Return the rates of a type at the row lengths of the form."""
@@ -87,7 +69,7 @@ class Estimate:
                 threads=self.threads,
                 columns=columns,
                 bytes_per_s=self._shared(type_name, standing.kernel, factor),
-                relative_error=math.hypot(standing.error, self.kernels[standing.kernel].error),
+                relative_error=standing.error,
             )
             for columns, factor in zip(self.form.columns, standing.factors, strict=True)
         ]
@@ -101,7 +83,7 @@ class Estimate:
                 threads=self.threads,
                 tokens=tokens,
                 bytes_per_s=self._shared(type_name, standing.kernel, factor),
-                relative_error=math.hypot(standing.error, self.kernels[standing.kernel].error),
+                relative_error=standing.error,
             )
             for tokens, factor in zip(self.form.tokens, standing.factors, strict=True)
         ]
@@ -114,7 +96,7 @@ class Estimate:
             threads=self.threads,
             columns=1,
             bytes_per_s=self._shared(type_name, standing.kernel, standing.factor),
-            relative_error=math.hypot(standing.error, self.kernels[standing.kernel].error),
+            relative_error=standing.error,
             kind="experts",
         )
 
@@ -153,16 +135,19 @@ class Estimate:
     def _shared(self, type_name: str, kernel: str, factor: float) -> float:
         """Return the bytes per second of weights, which memory may bound."""
         bits = quant_type(type_name).bits_per_weight / quant_type(kernel).bits_per_weight
-        alone = self.kernels[kernel].bytes_per_s * factor * bits
-        return share_memory(alone, self.threads, self.limit, self.form.sharpness)
+        return share_memory(
+            self.own[kernel] * factor * bits, self.threads, self.limit, self.form.sharpness
+        )
 
     def _grown(self, standing: Standing, growth: Growth) -> float:
-        alone = self.own_kernel(standing.kernel).bytes_per_s * standing.factor
-        return float(min(alone * self.threads**growth.exponent, self.limit))
+        own = self.own.get(standing.kernel)
+        if own is None:
+            own = self.form.kernels[standing.kernel].bytes_per_s * self.speed
+        return float(min(own * standing.factor * self.threads**growth.exponent, self.limit))
 
     def _error(self, standing: Standing, growth: Growth) -> float:
-        grown = growth.error * math.log(self.threads)
-        return math.hypot(standing.error, self.own_kernel(standing.kernel).error, grown)
+        other = 0.0 if standing.kernel in self.own else OTHER_KERNEL_ERROR
+        return math.hypot(standing.error, other, growth.error * math.log(self.threads))
 
 
 def estimate_engine(
@@ -184,7 +169,7 @@ def estimate_engine(
     form = estimate.form
 
     def told(standings: Mapping[str, TypeStanding] | Mapping[str, Standing]) -> list[str]:
-        return [name for name, s in standings.items() if s.kernel in estimate.kernels]
+        return [name for name, s in standings.items() if s.kernel in estimate.own]
 
     return EngineCalibration(
         name="estimated",
@@ -208,19 +193,17 @@ def estimate_form(
 ) -> Estimate | None:
     """Choose the form of a machine and measure our kernels there against it."""
     form = form_of(profile, forms)
-    kernels = {
-        name: OwnKernel(
-            bytes_per_s=interpolate(points, 1), error=_standing_error(profile, form, name)
-        )
+    own = {
+        name: interpolate(points, 1)
         for name in form.kernels
         if (points := own_kernel_rates(profile, name))
     }
-    if not kernels:
+    if not own:
         return None
-    speeds = [own.bytes_per_s / form.kernels[name].bytes_per_s for name, own in kernels.items()]
+    speeds = [rate / form.kernels[name].bytes_per_s for name, rate in own.items()]
     return Estimate(
         form=form,
-        kernels=kernels,
+        own=own,
         speed=stats.median(speeds),
         threads=threads,
         limit=memory_limit(profile, threads),
@@ -233,15 +216,33 @@ def form_of(profile: MachineProfile, forms: Mapping[str, KernelForm]) -> KernelF
     return forms[isa] if isa in forms else forms[BORROWED_FORM]
 
 
-def standing_assumption(profile: MachineProfile, forms: Mapping[str, KernelForm]) -> str:
-    """Return what a prediction from our kernels assumes, and how far off it may be."""
-    form = form_of(profile, forms)
-    names = [name for name in form.kernels if own_kernel_rates(profile, name)]
-    error = max((_standing_error(profile, form, name) for name in names), default=0.0)
-    doubt = f": on this CPU off by {error * 100:.0f} % or so" if error else ""
+def standing_error(profile: MachineProfile, forms: Mapping[str, KernelForm] | None = None) -> float:
+    """Return how far all estimated rates of a machine may be off together, relative.
+
+    Nothing more on the CPU that the form was measured on.
+    """
+    form = form_of(profile, read_forms() if forms is None else forms)
+    differs = [
+        all(m.isa != kernel.isa for m in measured.values())
+        for name, kernel in form.kernels.items()
+        if (measured := profile.measurements(f"gemv_{name.lower()}", "anon_4k"))
+    ]
+    # Of one or two kernels another variant may just have been the fastest.
+    if 2 * sum(differs) > len(differs):
+        return OTHER_ISA_ERROR
+    return 0.0 if profile.machine.cpu_model == form.cpu_model else OTHER_CPU_ERROR
+
+
+def standing_assumptions(
+    profile: MachineProfile, forms: Mapping[str, KernelForm]
+) -> tuple[str, ...]:
+    """Return what a prediction from our kernels assumes on another CPU than the form's."""
+    error = standing_error(profile, forms)
+    if not error:
+        return ()
     return (
-        "llama.cpp was not measured: estimated from cpubound's own kernels by how it stood to "
-        f"them on {form.cpu_model}{doubt}"
+        f"how llama.cpp stands to our kernels was measured on {form_of(profile, forms).cpu_model}: "
+        f"on this CPU it may differ by {error * 100:.0f} %",
     )
 
 
@@ -278,10 +279,3 @@ def share_memory(alone: float, threads: int, limit: float, sharpness: float) -> 
     together = alone * threads
     low, high = min(together, limit), max(together, limit)
     return float(low / (1 + (low / high) ** sharpness) ** (1 / sharpness))
-
-
-def _standing_error(profile: MachineProfile, form: KernelForm, name: str) -> float:
-    isas = {m.isa for m in profile.measurements(f"gemv_{name.lower()}", "anon_4k").values()}
-    if form.kernels[name].isa not in isas:
-        return OTHER_ISA_ERROR
-    return 0.0 if profile.machine.cpu_model == form.cpu_model else OTHER_CPU_ERROR
