@@ -33,7 +33,7 @@ from cpubound.prediction.rates import (
     weight_rate,
     weights_bandwidth,
 )
-from cpubound.prediction.terms import Part, part_from_rate, shorten, sum_parts
+from cpubound.prediction.terms import Part, name_bound, part_from_rate, shorten, sum_parts
 from cpubound.prediction.values import Prediction, SecondsByPart
 from cpubound.profile import EngineCalibration, EngineCost, MachineProfile, memory_share
 
@@ -242,16 +242,6 @@ def _ceiling_parts(traffic: ModelTraffic, bandwidth: float) -> tuple[Part, Part,
     )
 
 
-def _name_bound(weights: Part, attention: Part, overhead: Part) -> str:
-    shares = {
-        "memory": weights.memory_seconds,
-        "kernel": weights.seconds - weights.memory_seconds,
-        "attention": attention.seconds,
-        "overhead": overhead.seconds,
-    }
-    return max(shares, key=lambda name: shares[name])
-
-
 def seconds_interval(
     profile: MachineProfile, basis: str, seconds: float, error: float
 ) -> tuple[float, float]:
@@ -302,7 +292,7 @@ def _assemble(
         high=traffic.batch / fastest,
         fast_tokens_per_s=traffic.batch / (by_part.total * fast_ratio),
         ceiling_tokens_per_s=traffic.batch / ceiling_seconds(traffic, step.bandwidth),
-        bound=_name_bound(weights, attention, overhead),
+        bound=name_bound(weights, attention, overhead, otherwise="kernel"),
         basis=step.basis,
         bytes_per_token=traffic.total_bytes // traffic.batch,
         file_bytes=traffic.file_bytes,

@@ -27,7 +27,7 @@ from cpubound.prediction.decode import (
     state_part,
 )
 from cpubound.prediction.rates import attention_rate, engine_cost, weights_bandwidth
-from cpubound.prediction.terms import Part, part_from_rate, sum_parts
+from cpubound.prediction.terms import Part, name_bound, part_from_rate, sum_parts
 from cpubound.prediction.values import PromptPrediction, SecondsByPart
 from cpubound.profile import EngineCalibration, MachineProfile
 
@@ -95,7 +95,7 @@ def predict_prompt(
         time_to_first_token_s=parts.total
         + 1 / predict_decode(profile, step_after, threads).tokens_per_s,
         operations=sum(_operations(step) for step in steps),
-        bound=_name_bound(weights, attention, overhead),
+        bound=name_bound(weights, attention, overhead, otherwise="compute"),
         parts=parts,
         fits_in_memory=None if memory is None else first.resident_bytes <= memory,
         assumptions=tuple(
@@ -137,13 +137,3 @@ def _attention(
 def _operations(step: ModelTraffic) -> int:
     products = sum(2 * w.rows * w.columns * w.count * w.tokens for w in step.products)
     return round(products) + step.batch * step.attention_operations
-
-
-def _name_bound(weights: Part, attention: Part, overhead: Part) -> str:
-    shares = {
-        "compute": weights.seconds - weights.memory_seconds,
-        "memory": weights.memory_seconds,
-        "attention": attention.seconds,
-        "overhead": overhead.seconds,
-    }
-    return max(shares, key=lambda name: shares[name])

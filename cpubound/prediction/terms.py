@@ -61,3 +61,17 @@ def shorten(part: Part, seconds: float) -> Part:
     left = max(part.seconds - seconds, 0.1 * part.seconds)
     factor = left / part.seconds if part.seconds else 1.0
     return replace(part, seconds=left, memory_seconds=part.memory_seconds * factor)
+
+
+def name_bound(weights: Part, attention: Part, overhead: Part, *, otherwise: str) -> str:
+    """Name what takes most of a step: memory, ``otherwise``, attention or overhead.
+
+    ``otherwise`` is what weights wait for where memory does not set their rate.
+    """
+    shares = {
+        "memory": weights.memory_seconds,
+        otherwise: weights.seconds - weights.memory_seconds,
+        "attention": attention.seconds,
+        "overhead": overhead.seconds,
+    }
+    return max(shares, key=lambda name: shares[name])
