@@ -29,10 +29,13 @@ from cpubound.profile import (
 # Huber's constant: residuals beyond 1.345 σ count linearly, 95 % efficient for normal noise.
 HUBER = 1.345
 ITERATIONS = 30
+# Probes that differ by this are no outliers: where the pages of one lie decides as much. There
+# are few probes for each rate, and most of them often fit to a thousandth.
+USUAL_RESIDUAL = 0.02
 # How unlike the rates at neighbouring row lengths may be before it counts as much as a probe
-# that is off by SMOOTH_WEIGHT: three probes of a type do not tell four knots apart by themselves.
+# that is off by SMOOTH_WEIGHT: a few probes of a type do not tell four knots apart by themselves.
 SMOOTH_SPREAD = 0.10
-SMOOTH_WEIGHT = 0.02
+SMOOTH_WEIGHT = 0.04
 # A token's own cost and what the cache keeps are told apart by few probes: with noise both can
 # run away together. At these sizes either counts as much as a probe off by SMOOTH_WEIGHT.
 PRIOR_SECONDS_PER_TOKEN = 600e-6
@@ -268,7 +271,7 @@ def _solve_robust(matrix: Any, target: Any, observations: int) -> tuple[Any, Any
     solution = _solve_nonnegative(matrix, target, weights)
     for _ in range(ITERATIONS):
         residuals = (matrix @ solution - target)[:observations]
-        sigma = max(1.4826 * stats.median([abs(r) for r in residuals]), 1e-4)
+        sigma = max(1.4826 * stats.median([abs(r) for r in residuals]), USUAL_RESIDUAL)
         weights[:observations] = np.minimum(
             1.0, HUBER * sigma / np.maximum(np.abs(residuals), 1e-12)
         )
