@@ -11,6 +11,7 @@ EXPERIMENTS = {
     "traffic": "bytes by rule beside bytes in llama.cpp's graph",
     "file_types": "tensor types by rule beside llama.cpp's quantiser",
     "accuracy": "the held-out error of predictions",
+    "pooled": "the errors of several runs of accuracy together, beside simpler rules",
     "ablation": "what each term of the model buys, on what accuracy observed",
     "own_kernels": "the held-out error of predictions without llama.cpp",
     "kernel_form": "how llama.cpp stands to our own kernels: the constants of basis kernel",

@@ -20,7 +20,13 @@ from cpubound.calibration.engine_rates import derive_rates, probe_time
 from cpubound.calibration.fit import ProbeTime
 from cpubound.engine.values import EngineIdentity
 from cpubound.model.resolve import resolve_model
-from cpubound.profile import EngineCalibration, MachineProfile, ProbeRun, load_profile
+from cpubound.profile import (
+    REFERENCE_QUERY_HEADS,
+    EngineCalibration,
+    MachineProfile,
+    ProbeRun,
+    load_profile,
+)
 from cpubound.report.tables import Table, render_table
 from cpubound.validation import plan_cell
 
@@ -59,12 +65,24 @@ def experts_as_dense(run: ProbeRun) -> ProbeTime:
     return replace(row, matrices=matrices, experts={}, expert_layers=0)
 
 
+def attention_by_kv_heads(run: ProbeRun) -> ProbeTime:
+    """Forget how many query heads share a KV head."""
+    return replace(probe_time(run), query_heads=REFERENCE_QUERY_HEADS)
+
+
+def no_cost_per_state_layer(run: ProbeRun) -> ProbeTime:
+    """Leave recurrences only the bytes of their state."""
+    return replace(probe_time(run), state_layers=0)
+
+
 FORMS = (
     Form(name="as it is"),
     Form(name="one rate per type, whatever the row's length", equation=one_rate_per_type),
     Form(name="no cost per matrix product", equation=no_cost_per_product),
     Form(name="experts at the rate of dense matrices", equation=experts_as_dense),
-    Form(name="recurrent state at read bandwidth", keeps=lambda run: run.state_kind is None),
+    Form(name="recurrent layers by the bytes of their state", equation=no_cost_per_state_layer),
+    Form(name="recurrent layers not measured", keeps=lambda run: run.state_kind is None),
+    Form(name="attention by KV heads alone", equation=attention_by_kv_heads),
     Form(name="attention at read bandwidth", keeps=lambda run: not run.probe.startswith("kv")),
 )
 
@@ -90,8 +108,11 @@ def refit(profile: MachineProfile, form: Form) -> MachineProfile:
 
 def _without_unfitted(engine: EngineCalibration, form: Form) -> EngineCalibration:
     """Drop what a form does not know but the fit still gave."""
-    if form.name.startswith("attention"):
+    if form.name == "attention at read bandwidth":
         return msgspec.structs.replace(engine, attention=())
+    if form.equation is attention_by_kv_heads:
+        alone = tuple(msgspec.structs.replace(row, query_share=0.0) for row in engine.attention)
+        return msgspec.structs.replace(engine, attention=alone)
     return engine
 
 
