@@ -115,7 +115,7 @@ def test_attention_at_read_bandwidth_knows_neither_probes_nor_rates_of_attention
     profile = build_profile({1: 30.0 * GB}, engine)
     assert profile.engine is not None
     with_it = ablation.refit(profile, form("as it is")).engine
-    without = ablation.refit(profile, form("attention")).engine
+    without = ablation.refit(profile, form("attention at read")).engine
     assert with_it is not None
     assert without is not None
     assert with_it.attention

@@ -148,8 +148,8 @@ def test_behind_the_last_layers_attention_one_token_reads_only_its_own_experts()
     assert sum(w.n_bytes for w in last) == pytest.approx(of_one_token / step.layers, rel=1e-6)
     assert sum(w.count for w in last) == 3 * 8
     others = sum(w.n_bytes for w in experts) - sum(w.n_bytes for w in last)
-    # 512 tokens choose all of the 32 experts, one chooses 8.
-    assert others == pytest.approx(of_one_token * (32 / 8) * (1 - 1 / step.layers), rel=1e-6)
+    # 512 tokens choose all of the 40 experts, one chooses 8.
+    assert others == pytest.approx(of_one_token * (40 / 8) * (1 - 1 / step.layers), rel=1e-6)
 
 
 def test_attention_over_a_prompt_sees_half_of_it_on_average() -> None:

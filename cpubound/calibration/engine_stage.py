@@ -153,7 +153,7 @@ def _settings(cell: MeasuredCell, path: Path) -> RunSettings:
 def _first_tokens(probe: Probe, setting: ProbeCell) -> int:
     """Return the tokens of a run, or how often a prompt is processed: short ones more often."""
     if setting.prompt_tokens is not None:
-        return max(2, MAX_PROMPT_REPETITIONS - setting.prompt_tokens // 16)
+        return max(1, MAX_PROMPT_REPETITIONS - setting.prompt_tokens // 16)
     traffic = probe_traffic(probe, setting, MIN_TOKENS)
     seconds = traffic.weights_read_bytes / GUESSED_BYTES_PER_S
     return _tokens_for(seconds + traffic.kv_touched_bytes / GUESSED_KV_BYTES_PER_S)

@@ -74,8 +74,8 @@ EMPTY_CACHE = ProbeCell(depth_tokens=0, kv_type_k="f16", kv_type_v="f16", flash_
 # How attention computes shows in the difference of two such prompts.
 ATTENTION_PROMPT_TOKENS = 128
 ATTENTION_PROMPT_DEPTHS = (0, 512)
-BATCH_ROUNDS = 1
-ATTENTION_PROMPT_ROUNDS = 1
+BATCH_ROUNDS = 2
+ATTENTION_PROMPT_ROUNDS = 2
 # Bound by computing, attention varies less than what memory sets.
 ATTENTION_ROUNDS = 2
 
