@@ -70,17 +70,11 @@ def attention_by_kv_heads(run: ProbeRun) -> ProbeTime:
     return replace(probe_time(run), query_heads=REFERENCE_QUERY_HEADS)
 
 
-def no_cost_per_state_layer(run: ProbeRun) -> ProbeTime:
-    """Leave recurrences only the bytes of their state."""
-    return replace(probe_time(run), state_layers=0)
-
-
 FORMS = (
     Form(name="as it is"),
     Form(name="one rate per type, whatever the row's length", equation=one_rate_per_type),
     Form(name="no cost per matrix product", equation=no_cost_per_product),
     Form(name="experts at the rate of dense matrices", equation=experts_as_dense),
-    Form(name="recurrent layers by the bytes of their state", equation=no_cost_per_state_layer),
     Form(name="recurrent layers not measured", keeps=lambda run: run.state_kind is None),
     Form(name="attention by KV heads alone", equation=attention_by_kv_heads),
     Form(name="attention at read bandwidth", keeps=lambda run: not run.probe.startswith("kv")),

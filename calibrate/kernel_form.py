@@ -163,7 +163,6 @@ def fit_form(profiles: Sequence[MachineProfile]) -> KernelForm:
             token=_cost(measured, "seconds_per_token"),
             product=_cost(measured, "seconds_per_product"),
             expert_layer=_cost(measured, "seconds_per_expert_layer"),
-            state_layer=_cost(measured, "seconds_per_state_layer"),
         ),
     )
 

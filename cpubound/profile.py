@@ -149,8 +149,7 @@ class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cache_saved_s`` is what the last-level cache keeps from one token to the next, in
     seconds of a token that memory alone sets. ``seconds_per_expert_layer`` is what choosing
-    among experts costs a layer, ``seconds_per_state_layer`` what the small operators of a
-    recurrence do.
+    among experts costs a layer.
     """
 
     threads: Count
@@ -158,7 +157,6 @@ class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
     seconds_per_product: Seconds
     cache_saved_s: Seconds = 0.0
     seconds_per_expert_layer: Seconds = 0.0
-    seconds_per_state_layer: Seconds = 0.0
     fast_time_ratio: Annotated[float, msgspec.Meta(ge=0.01, le=1.0)] = (
         1.0  # fast quartile of the tokens' times over their median
     )
@@ -218,7 +216,6 @@ class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
     reference_bytes_per_s: tuple[float, ...]
     experts: tuple[tuple[str, int, int], ...] = ()  # as ``matrices``
     expert_layers: int = 0
-    state_layers: int = 0
     state_kind: str | None = None
     state_bytes: int = 0
     prompt_tokens: int | None = None  # a sample is then the time of a prompt of so many tokens

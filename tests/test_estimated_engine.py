@@ -72,7 +72,6 @@ delta = { kernel = "F16", factor = 0.5, error = 0.2 }
 token = { seconds = 100e-6, more = 50e-6 }
 product = { seconds = 4e-6, more = 2e-6 }
 expert_layer = { seconds = 0.0, more = 0.0 }
-state_layer = { seconds = 0.0, more = 0.0 }
 """
 )
 

@@ -163,15 +163,3 @@ def test_attention_that_grows_with_query_heads_is_told_from_what_grows_with_kv_h
 def test_without_two_groupings_of_heads_the_usual_share_grows_with_queries() -> None:
     fit = fit_probe_times(probes())
     assert fit.query_share[KV] == pytest.approx(USUAL_QUERY_SHARE, abs=0.01)
-
-
-def test_what_a_recurrent_layer_costs_is_told_by_a_wide_and_a_narrow_model() -> None:
-    def recurrent(state: int, layers: int) -> ProbeTime:
-        row = probe({("Q4_0", 1280): 60_000_000}, 40)
-        seconds = row.seconds + state / 8e9 + 50e-6 * layers
-        return replace(row, seconds=seconds, states={"mamba2": state}, state_layers=layers)
-
-    rows = [*probes(), recurrent(20_000_000, 7), recurrent(8_000_000, 33)]
-    fit = fit_probe_times(rows)
-    assert fit.seconds_per_state_layer == pytest.approx(50e-6, rel=0.05)
-    assert 1 / fit.other_seconds_per_byte[StateKey("mamba2")] == pytest.approx(8e9, rel=0.1)

@@ -56,7 +56,6 @@ def derive_rates(
                 seconds_per_token=fit.seconds_per_token,
                 seconds_per_product=fit.seconds_per_product,
                 seconds_per_expert_layer=fit.seconds_per_expert_layer,
-                seconds_per_state_layer=fit.seconds_per_state_layer,
                 cache_saved_s=fit.cache_saved_s,
                 fast_time_ratio=stats.median([_fast_ratio(run) for run in mine]),
             )
@@ -94,7 +93,6 @@ def probe_time(run: ProbeRun) -> ProbeTime:
         products=run.products,
         experts=experts,
         expert_layers=run.expert_layers,
-        state_layers=run.state_layers,
         states={} if run.state_kind is None else {run.state_kind: run.state_bytes},
     )
 

@@ -2,7 +2,7 @@
 
     t = Σ over matrices  bytes · s(type, columns)  +  Σ experts  bytes · s(type)
         + kv_bytes · (a + q · query heads per KV head)  +  state_bytes · r
-        + c_token  +  products · c_product  +  expert layers · c_expert  +  state layers · c_state
+        + c_token  +  products · c_product  +  expert layers · c_expert
         −  memory_share · cache_saved
 
 ``s`` is linear between knots in the logarithm of the row's length. Each probe contributes one
@@ -76,7 +76,6 @@ class ProbeTime:
     query_heads: float = REFERENCE_QUERY_HEADS  # that share a KV head
     experts: Mapping[str, int] = field(default_factory=dict)  # type -> bytes
     expert_layers: int = 0
-    state_layers: int = 0
     states: Mapping[str, int] = field(default_factory=dict)  # kind of recurrence -> bytes
 
     @property
@@ -101,7 +100,6 @@ class Fit:
     seconds_per_token: float
     seconds_per_product: float
     seconds_per_expert_layer: float
-    seconds_per_state_layer: float
     cache_saved_s: float
     relative_error: Mapping[Hashable, float]  # by the keys of both
     residuals: tuple[float, ...]  # fitted / observed − 1, one per probe
@@ -174,10 +172,9 @@ def _fit_once(
             for key, mine in columns.items()
             if len(mine) == 2
         },
-        seconds_per_token=float(solution[-5]),
-        seconds_per_product=float(solution[-4]),
-        seconds_per_expert_layer=float(solution[-3]),
-        seconds_per_state_layer=float(solution[-2]),
+        seconds_per_token=float(solution[-4]),
+        seconds_per_product=float(solution[-3]),
+        seconds_per_expert_layer=float(solution[-2]),
         cache_saved_s=float(solution[-1]),
         relative_error={
             key: math.sqrt(max(float(covariance[np.ix_(mine, mine)].sum()), 0.0)) / seconds[key]
@@ -203,7 +200,7 @@ def _equation(
     others = row.others
     rated = [float(others.get(setting, 0)) for setting in settings]
     share = memory_share(row.matrices, shares)
-    fixed = [1.0, float(row.products), float(row.expert_layers), float(row.state_layers)]
+    fixed = [1.0, float(row.products), float(row.expert_layers)]
     return [*by_place.values(), *rated, *fixed, -share]
 
 
@@ -261,7 +258,7 @@ def _shrinkage(columns: int) -> Any:
     import numpy as np
 
     rows = np.zeros((2, columns))
-    rows[0, -5] = SMOOTH_WEIGHT / PRIOR_SECONDS_PER_TOKEN
+    rows[0, -4] = SMOOTH_WEIGHT / PRIOR_SECONDS_PER_TOKEN
     rows[1, -1] = SMOOTH_WEIGHT / PRIOR_CACHE_SAVED_S
     return rows
 

@@ -43,7 +43,6 @@ class MeasuredCell:
             reference_bytes_per_s=tuple(self.references),
             experts=_as_rows(traffic.bytes_by_columns("experts")),
             expert_layers=traffic.expert_layers,
-            state_layers=traffic.state_layers,
             state_kind=traffic.state_kind,
             state_bytes=traffic.state_read_bytes + traffic.state_write_bytes,
             prompt_tokens=self.setting.prompt_tokens,

@@ -154,7 +154,6 @@ class ModelTraffic:
     layers: int
     resident_bytes: int  # weights + KV cache of n_ctx cells + state
     state_kind: str | None = None  # "mamba", "mamba2", "wkv", "delta", "conv", "linear"
-    state_layers: int = 0  # that keep a recurrent state
     expert_bytes: int = 0  # of all experts, chosen or not
     lookup_bytes: int = 0  # of tables that are only looked up by row
     unread: Mapping[str, int] = field(

@@ -205,7 +205,6 @@ def overhead_seconds(cost: EngineCost, traffic: ModelTraffic) -> float:
         cost.seconds_per_token
         + cost.seconds_per_product * traffic.matrix_products
         + cost.seconds_per_expert_layer * traffic.expert_layers
-        + cost.seconds_per_state_layer * traffic.state_layers
     )
 
 

@@ -130,7 +130,6 @@ class Estimate:
             seconds_per_token=costs.token.at(doublings) / self.speed,
             seconds_per_product=costs.product.at(doublings) / self.speed,
             seconds_per_expert_layer=costs.expert_layer.at(doublings) / self.speed,
-            seconds_per_state_layer=costs.state_layer.at(doublings) / self.speed,
         )
 
     def _shared(self, type_name: str, kernel: str, factor: float) -> float:

@@ -85,7 +85,6 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     token: Cost
     product: Cost
     expert_layer: Cost
-    state_layer: Cost
 
 
 class KernelForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -113,8 +113,6 @@ def _split_overhead(traffic: ModelTraffic, threads: int, step: StepParts) -> dic
             counts[part] = counts.get(part, 0) + read.count
     seconds = {part: cost.seconds_per_product * count for part, count in counts.items()}
     seconds["experts"] += cost.seconds_per_expert_layer * traffic.expert_layers
-    seconds["recurrent"] = seconds.get("recurrent", 0.0)
-    seconds["recurrent"] += cost.seconds_per_state_layer * traffic.state_layers
     seconds["rest"] = seconds.get("rest", 0.0) + cost.seconds_per_token
     relative = step.overhead.error / step.overhead.seconds if step.overhead.seconds else 0.0
     return {

@@ -209,7 +209,6 @@ def engine_cost(engine: EngineCalibration, threads: int) -> EngineCost:
         seconds_per_product=_interpolate_costs(engine, "seconds_per_product", threads),
         cache_saved_s=_interpolate_costs(engine, "cache_saved_s", threads),
         seconds_per_expert_layer=_interpolate_costs(engine, "seconds_per_expert_layer", threads),
-        seconds_per_state_layer=_interpolate_costs(engine, "seconds_per_state_layer", threads),
         fast_time_ratio=_interpolate_costs(engine, "fast_time_ratio", threads),
     )
 

@@ -87,7 +87,6 @@ def compute_traffic(
         logits=_logits(spec),
         layers=len(layers),
         state_kind=state_kind(spec) if state_read else None,
-        state_layers=sum(layer.recurrent for layer in layers),
         resident_bytes=weights.n_bytes
         - sum(weights.unread.values())
         + batch * (kv_allocated_bytes(layers, setting) + state_read),
