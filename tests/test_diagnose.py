@@ -105,7 +105,7 @@ def test_attention_is_named_where_it_takes_the_most_time() -> None:
 
 
 def test_a_small_shortfall_is_not_a_warning() -> None:
-    case = build_case(observed=8.7, predicted={4: 10.0})
+    case = build_case(observed=9.2, predicted={4: 10.0})
     assert case.is_slow
     findings = {f.code: f.severity for f in diagnose_run(case).findings}
     assert findings["below-interval"] == "info"

@@ -45,7 +45,7 @@ def test_a_group_leaves_out_threads_that_the_machine_does_not_have() -> None:
 
 
 def test_an_ablation_fits_a_profiles_own_probes_again() -> None:
-    fast, slow = 20.0 * GB, 10.0 * GB
+    fast, slow = 20.0 * GB, 16.0 * GB
     runs = tuple(
         ProbeRun(
             probe=f"p{columns}-{n_bytes}",
