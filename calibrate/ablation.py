@@ -6,15 +6,13 @@ observed. Each form is fitted to the same probes again and judged on the same ob
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import msgspec
 
-from calibrate.accuracy import GROUPS_FILE, Group, load_groups
+from calibrate.accuracy import Group, load_groups, parse_folders
 from cpubound import stats
 from cpubound.calibration.engine_rates import derive_rates, probe_time
 from cpubound.calibration.fit import ProbeTime
@@ -125,7 +123,7 @@ def errors_of(
 
 def main(argv: Sequence[str]) -> int:
     """Print the table of forms."""
-    options = _parse(argv)
+    options = parse_folders("ablation", __doc__, argv)
     groups = load_groups(options.groups, options.real)
     errors: dict[str, list[float]] = {form.name: [] for form in FORMS}
     for folder in options.folders:
@@ -157,14 +155,6 @@ def ablation_table(errors: dict[str, list[float]]) -> Table:
         rows=rows,
         right=frozenset({"cells", "median error", "95th percentile", "bias"}),
     )
-
-
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m calibrate ablation", description=__doc__)
-    parser.add_argument("folders", nargs="+", type=Path, help="folders of accuracy --out")
-    parser.add_argument("--groups", type=Path, default=GROUPS_FILE, help="TOML of the cells")
-    parser.add_argument("--real", nargs="*", default=[], help="the real models that were judged")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -298,6 +298,19 @@ def repetition_distance(repetitions: Sequence[Sequence[JudgedCell]]) -> float:
     return stats.median(distances)
 
 
+def parse_folders(name: str, description: str | None, argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line of an experiment on what this one left: ``--out``'s folders."""
+    parser = argparse.ArgumentParser(prog=f"python -m calibrate {name}", description=description)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders of accuracy --out")
+    parser.add_argument("--groups", type=Path, default=GROUPS_FILE, help="TOML of the cells")
+    parser.add_argument("--real", nargs="*", default=[], help="the real models that were judged")
+    options = parser.parse_args(argv)
+    for folder in options.folders:
+        if not (folder / "validation-0.json").is_file():
+            parser.error(f"no run is kept there ({folder}): give a folder of accuracy --out")
+    return options
+
+
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m calibrate accuracy", description=__doc__)
     parser.add_argument("--groups", type=Path, default=GROUPS_FILE, help="TOML of the cells")

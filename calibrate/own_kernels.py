@@ -6,7 +6,6 @@ stage, by how llama.cpp stood to our kernels in the other calibrations.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from calibrate.accuracy import GROUPS_FILE, Group, load_groups, predict_without_engine
+from calibrate.accuracy import Group, load_groups, parse_folders, predict_without_engine
 from calibrate.kernel_form import fit_form
 from cpubound import stats
 from cpubound.model.resolve import resolve_model
@@ -38,7 +37,7 @@ class Run:
 
 def main(argv: Sequence[str]) -> int:
     """Print a row for each run, thread count and group of cells, and one for all."""
-    options = _parse(argv)
+    options = parse_folders("own_kernels", __doc__, argv)
     runs = [run for folder in options.folders for run in read_runs(folder)]
     if len(runs) < 2:
         print("one calibration cannot be judged by another: give two runs", file=sys.stderr)
@@ -121,14 +120,6 @@ def _name(group: Group) -> str:
     depth = f", {min(group.depths)} … {max(group.depths)} tokens" if any(group.depths) else ""
     more = " …" if len(group.models) > 1 else ""
     return f"{Path(group.models[0]).name}{more}{depth}"
-
-
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m calibrate own_kernels", description=__doc__)
-    parser.add_argument("folders", nargs="+", type=Path, help="folders of accuracy --out")
-    parser.add_argument("--groups", type=Path, default=GROUPS_FILE, help="TOML of the cells")
-    parser.add_argument("--real", nargs="*", default=[], help="the real models that were judged")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ what simpler rules make of the same cells.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Any
 import msgspec
 
 from calibrate.ablation import FORMS, refit
-from calibrate.accuracy import GROUPS_FILE, Group, load_groups
+from calibrate.accuracy import Group, load_groups, parse_folders
 from calibrate.own_kernels import Run, judge_runs, read_runs
 from cpubound import stats
 from cpubound.model.resolve import resolve_model
@@ -60,7 +59,7 @@ class PooledCell:
 
 def main(argv: Sequence[str]) -> int:
     """Print every cell with its errors in all runs, and the statistics of the marks."""
-    options = _parse(argv)
+    options = parse_folders("pooled", __doc__, argv)
     groups = load_groups(options.groups, options.real)
     runs = [run for folder in options.folders for run in read_runs(folder)]
     documents = [cells for folder in options.folders for cells in _documents(folder)]
@@ -244,14 +243,6 @@ def _documents(folder: Path) -> list[list[dict[str, Any]]]:
     count = len(list(folder.glob("validation-*.json")))
     paths = [folder / f"validation-{number}.json" for number in range(count)]
     return [msgspec.json.decode(path.read_bytes())["cells"] for path in paths]
-
-
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m calibrate pooled", description=__doc__)
-    parser.add_argument("folders", nargs="+", type=Path, help="folders of accuracy --out")
-    parser.add_argument("--groups", type=Path, default=GROUPS_FILE, help="TOML of the cells")
-    parser.add_argument("--real", nargs="*", default=[], help="the real models that were judged")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

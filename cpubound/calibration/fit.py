@@ -34,6 +34,7 @@ ITERATIONS = 30
 USUAL_RESIDUAL = 0.02
 # How unlike the rates at neighbouring row lengths may be before it counts as much as a probe
 # that is off by SMOOTH_WEIGHT: a few probes of a type do not tell four knots apart by themselves.
+# Of 0.05 … 0.5 this left the smallest held-out errors (six runs of python -m calibrate accuracy).
 SMOOTH_SPREAD = 0.10
 SMOOTH_WEIGHT = 0.04
 # A token's own cost and what the cache keeps are told apart by few probes: with noise both can
@@ -42,8 +43,9 @@ PRIOR_SECONDS_PER_TOKEN = 600e-6
 PRIOR_CACHE_SAVED_S = 2e-3
 
 
-# The share of attention's time that grows with the query heads, where probes do not tell: 0.53 …
-# 0.95 over KV types, head sizes and thread counts (AMD EPYC Zen 4, 2026-11-30, docs/model.md).
+# The share of attention's time that grows with the query heads, where probes do not tell:
+# calibrations found 0.51 … 0.96 over KV types, head sizes and thread counts (AMD EPYC Zen 4,
+# 2026-11-30; ``query_share`` of a profile's attention rates).
 USUAL_QUERY_SHARE, QUERY_SHARE_SPREAD = 0.75, 0.3
 
 
