@@ -12,32 +12,34 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from calibrate.accuracy import Group, load_groups, parse_folders
+from calibrate.accuracy import Group, load_groups
+from calibrate.kept_runs import parse_folders, predict_cells, read_runs
 from cpubound import stats
 from cpubound.calibration.engine_rates import derive_rates, probe_time
 from cpubound.calibration.fit import ProbeTime
 from cpubound.engine.values import EngineIdentity
-from cpubound.model.resolve import resolve_model
 from cpubound.profile import (
     REFERENCE_QUERY_HEADS,
     EngineCalibration,
     MachineProfile,
     ProbeRun,
-    load_profile,
 )
 from cpubound.report.tables import Table, render_table
-from cpubound.validation import plan_cell
 
 Equation = Callable[[ProbeRun], ProbeTime]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A form of the model: how a probe becomes an equation, and which probes it knows."""
+    """A form of the model: how a probe becomes an equation, and which probes it knows.
+
+    ``forgets`` takes out of the fitted rates what the form has no term for.
+    """
 
     name: str
     equation: Equation = probe_time
     keeps: Callable[[ProbeRun], bool] = lambda run: True
+    forgets: Callable[[EngineCalibration], EngineCalibration] = lambda engine: engine
 
 
 def one_rate_per_type(run: ProbeRun) -> ProbeTime:
@@ -68,14 +70,32 @@ def attention_by_kv_heads(run: ProbeRun) -> ProbeTime:
     return replace(probe_time(run), query_heads=REFERENCE_QUERY_HEADS)
 
 
+def _without_query_heads(engine: EngineCalibration) -> EngineCalibration:
+    # The fit takes the usual share where all probes are alike.
+    alone = tuple(msgspec.structs.replace(row, query_share=0.0) for row in engine.attention)
+    return msgspec.structs.replace(engine, attention=alone)
+
+
+def _without_attention(engine: EngineCalibration) -> EngineCalibration:
+    return msgspec.structs.replace(engine, attention=())
+
+
 FORMS = (
     Form(name="as it is"),
     Form(name="one rate per type, whatever the row's length", equation=one_rate_per_type),
     Form(name="no cost per matrix product", equation=no_cost_per_product),
     Form(name="experts at the rate of dense matrices", equation=experts_as_dense),
     Form(name="recurrent layers not measured", keeps=lambda run: run.state_kind is None),
-    Form(name="attention by KV heads alone", equation=attention_by_kv_heads),
-    Form(name="attention at read bandwidth", keeps=lambda run: not run.probe.startswith("kv")),
+    Form(
+        name="attention by KV heads alone",
+        equation=attention_by_kv_heads,
+        forgets=_without_query_heads,
+    ),
+    Form(
+        name="attention at read bandwidth",
+        keeps=lambda run: not run.probe.startswith("kv"),
+        forgets=_without_attention,
+    ),
 )
 
 
@@ -95,30 +115,15 @@ def refit(profile: MachineProfile, form: Form) -> MachineProfile:
         noise=engine.noise,
         equation=form.equation,
     )
-    return msgspec.structs.replace(profile, engine=_without_unfitted(derived, form))
-
-
-def _without_unfitted(engine: EngineCalibration, form: Form) -> EngineCalibration:
-    """Drop what a form does not know but the fit still gave."""
-    if form.name == "attention at read bandwidth":
-        return msgspec.structs.replace(engine, attention=())
-    if form.equation is attention_by_kv_heads:
-        alone = tuple(msgspec.structs.replace(row, query_share=0.0) for row in engine.attention)
-        return msgspec.structs.replace(engine, attention=alone)
-    return engine
+    return msgspec.structs.replace(profile, engine=form.forgets(derived))
 
 
 def errors_of(
     profile: MachineProfile, groups: Sequence[Group], observed: Sequence[float]
 ) -> list[float]:
     """Return predicted / observed − 1 of every cell, in the experiment's order."""
-    predicted = [
-        plan_cell(profile, resolve_model(model), "", setting).prediction.tokens_per_s
-        for group in groups
-        for model in group.models
-        for setting in group.settings(profile.machine.effective_cpus)
-    ]
-    return [p / o - 1 for p, o in zip(predicted, observed, strict=True)]
+    predicted = predict_cells(profile, groups)
+    return [p.tokens_per_s / o - 1 for p, o in zip(predicted, observed, strict=True)]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -127,12 +132,9 @@ def main(argv: Sequence[str]) -> int:
     groups = load_groups(options.groups, options.real)
     errors: dict[str, list[float]] = {form.name: [] for form in FORMS}
     for folder in options.folders:
-        for number in range(len(list(folder.glob("validation-*.json")))):
-            profile = load_profile(folder / f"profile-{number}.json")
-            document = msgspec.json.decode((folder / f"validation-{number}.json").read_bytes())
-            observed = [cell["observed_tokens_per_s"] for cell in document["cells"]]
+        for run in read_runs(folder):
             for form in FORMS:
-                errors[form.name] += errors_of(refit(profile, form), groups, observed)
+                errors[form.name] += errors_of(refit(run.profile, form), groups, run.observed)
     print(render_table(ablation_table(errors), "markdown"))
     return 0
 

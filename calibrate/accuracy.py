@@ -74,6 +74,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
+CELL_COLUMNS = ("model", "quant", "threads", "depth", "KV", "fa", "predicted")
+
+
 @dataclass(frozen=True, kw_only=True)
 class JudgedCell:
     """A cell with what our own kernels alone would have said of it."""
@@ -201,13 +204,7 @@ def judged_table(cells: Sequence[JudgedCell]) -> Table:
     """Return one row for each cell: the prediction, what was seen, and the other bases."""
     return Table(
         columns=(
-            "model",
-            "quant",
-            "threads",
-            "depth",
-            "KV",
-            "fa",
-            "predicted",
+            *CELL_COLUMNS,
             "observed (n)",
             "error",
             "paired",
@@ -221,8 +218,8 @@ def judged_table(cells: Sequence[JudgedCell]) -> Table:
     )
 
 
-def _row(judged: JudgedCell) -> tuple[str, ...]:
-    cell, p = judged.cell, judged.cell.prediction
+def cell_fields(p: Prediction) -> tuple[str, ...]:
+    """Return what a cell is and what was predicted of it, under ``CELL_COLUMNS``."""
     return (
         p.model,
         p.quant_label,
@@ -232,6 +229,13 @@ def _row(judged: JudgedCell) -> tuple[str, ...]:
         "on" if p.flash_attn else "off",
         f"{format_significant(p.tokens_per_s)} [{format_significant(p.low)}, "
         f"{format_significant(p.high)}]",
+    )
+
+
+def _row(judged: JudgedCell) -> tuple[str, ...]:
+    cell = judged.cell
+    return (
+        *cell_fields(cell.prediction),
         f"{format_significant(cell.observed_tokens_per_s)} ({len(cell.samples_s)})",
         format_percent(cell.relative_error),
         "–" if cell.paired_error is None else format_percent(cell.paired_error),
@@ -296,19 +300,6 @@ def repetition_distance(repetitions: Sequence[Sequence[JudgedCell]]) -> float:
         for before, after in zip(first, second, strict=True)
     ]
     return stats.median(distances)
-
-
-def parse_folders(name: str, description: str | None, argv: Sequence[str]) -> argparse.Namespace:
-    """Read the command line of an experiment on what this one left: ``--out``'s folders."""
-    parser = argparse.ArgumentParser(prog=f"python -m calibrate {name}", description=description)
-    parser.add_argument("folders", nargs="+", type=Path, help="folders of accuracy --out")
-    parser.add_argument("--groups", type=Path, default=GROUPS_FILE, help="TOML of the cells")
-    parser.add_argument("--real", nargs="*", default=[], help="the real models that were judged")
-    options = parser.parse_args(argv)
-    for folder in options.folders:
-        if not (folder / "validation-0.json").is_file():
-            parser.error(f"no run is kept there ({folder}): give a folder of accuracy --out")
-    return options
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

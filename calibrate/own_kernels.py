@@ -8,31 +8,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from calibrate.accuracy import Group, load_groups, parse_folders, predict_without_engine
+from calibrate.accuracy import Group, load_groups, predict_without_engine
+from calibrate.kept_runs import Run, parse_folders, read_runs
 from calibrate.kernel_form import fit_form
 from cpubound import stats
 from cpubound.model.resolve import resolve_model
 from cpubound.prediction.estimated_engine import isa_of
 from cpubound.prediction.kernel_form import KernelForm
 from cpubound.prediction.values import Prediction
-from cpubound.profile import MachineProfile, load_profile
+from cpubound.profile import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent
 from cpubound.validation import tokens_for
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One calibration and what was observed after it (tok/s), in the experiment's order."""
-
-    name: str
-    profile: MachineProfile
-    observed: tuple[float, ...]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,20 +34,6 @@ def main(argv: Sequence[str]) -> int:
     judged = judge_runs(runs, load_groups(options.groups, options.real))
     print(render_table(error_table(judged), "markdown"))
     return 0
-
-
-def read_runs(folder: Path) -> list[Run]:
-    """Read the profiles and observations that ``accuracy --out FOLDER`` left."""
-    found = []
-    for number in range(len(list(folder.glob("validation-*.json")))):
-        document = msgspec.json.decode((folder / f"validation-{number}.json").read_bytes())
-        run = Run(
-            name=f"{folder.name}, calibration {number}",
-            profile=load_profile(folder / f"profile-{number}.json"),
-            observed=tuple(cell["observed_tokens_per_s"] for cell in document["cells"]),
-        )
-        found.append(run)
-    return found
 
 
 def judge_runs(

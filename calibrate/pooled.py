@@ -8,27 +8,22 @@ what simpler rules make of the same cells.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import combinations
-from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from calibrate.ablation import FORMS, refit
-from calibrate.accuracy import Group, load_groups, parse_folders
-from calibrate.own_kernels import Run, judge_runs, read_runs
+from calibrate.accuracy import CELL_COLUMNS, Group, cell_fields, load_groups
+from calibrate.kept_runs import Run, parse_folders, predict_cells, read_runs
+from calibrate.own_kernels import judge_runs
 from cpubound import stats
-from cpubound.model.resolve import resolve_model
 from cpubound.prediction.rates import read_bandwidth
 from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent, format_significant
-from cpubound.validation import plan_cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,33 +57,27 @@ def main(argv: Sequence[str]) -> int:
     options = parse_folders("pooled", __doc__, argv)
     groups = load_groups(options.groups, options.real)
     runs = [run for folder in options.folders for run in read_runs(folder)]
-    documents = [cells for folder in options.folders for cells in _documents(folder)]
-    pooled = pool(runs, documents, groups)
+    pooled = pool(runs, groups)
     print(render_table(cell_table(pooled), "markdown"))
     print()
     print(render_table(summary_table(pooled), "markdown"))
     return 0
 
 
-def pool(
-    runs: Sequence[Run], documents: Sequence[Sequence[dict[str, Any]]], groups: Sequence[Group]
-) -> list[list[PooledCell]]:
-    """Return each run's cells, in the experiment's order.
-
-    ``documents`` are the cells of ``validate``'s documents, for what was seen beside a run.
-    """
+def pool(runs: Sequence[Run], groups: Sequence[Group]) -> list[list[PooledCell]]:
+    """Return each run's cells, in the experiment's order."""
     kernels = judge_runs(runs, groups) if len(runs) > 1 else {}
     pooled = []
-    for run, document in zip(runs, documents, strict=True):
+    for run in runs:
         profile = refit(run.profile, FORMS[0])
-        predictions = list(_predict(profile, groups))
+        predictions = list(predict_cells(profile, groups))
         alone = [p.tokens_per_s for p, _ in kernels[run.name]] if kernels else None
         fitted = _roofline_bandwidth(predictions, run.observed)
+        peak = _peak(profile)
         cells = []
         for place, (prediction, observed, seen) in enumerate(
-            zip(predictions, run.observed, document, strict=True)
+            zip(predictions, run.observed, run.seen, strict=True)
         ):
-            peak = _peak(profile) / prediction.file_bytes
             cells.append(
                 PooledCell(
                     prediction=prediction,
@@ -96,7 +85,7 @@ def pool(
                     paired_error=seen.get("paired_error"),
                     noise=seen.get("noise_floor"),
                     naive_error=prediction.ceiling_tokens_per_s / observed - 1,
-                    file_size_error=peak / observed - 1,
+                    file_size_error=peak / prediction.file_bytes / observed - 1,
                     kernel_error=None if alone is None else alone[place] / observed - 1,
                     roofline_error=None
                     if fitted is None or prediction.threads != profile.machine.effective_cpus
@@ -105,14 +94,6 @@ def pool(
             )
         pooled.append(cells)
     return pooled
-
-
-def _predict(profile: MachineProfile, groups: Sequence[Group]) -> Iterator[Prediction]:
-    for group in groups:
-        for model in group.models:
-            spec = resolve_model(model)
-            for setting in group.settings(profile.machine.effective_cpus):
-                yield plan_cell(profile, spec, "", setting).prediction
 
 
 def _peak(profile: MachineProfile) -> float:
@@ -148,25 +129,16 @@ def cell_table(pooled: Sequence[Sequence[PooledCell]]) -> Table:
     """Return a row for each cell: the last run, and the error in each; * marks one outside."""
     rows = []
     for seen in zip(*pooled, strict=True):
-        p = seen[-1].prediction
-        interval = f"[{format_significant(p.low)}, {format_significant(p.high)}]"
         rows.append(
             (
-                p.model,
-                p.quant_label,
-                str(p.threads),
-                str(p.depth_tokens),
-                p.kv_type_k,
-                "on" if p.flash_attn else "off",
-                f"{format_significant(p.tokens_per_s)} {interval}",
+                *cell_fields(seen[-1].prediction),
                 format_significant(seen[-1].observed),
                 *(format_percent(c.error) + ("" if c.is_inside else " *") for c in seen),
             )
         )
     errors = tuple(f"error, run {number}" for number in range(1, len(pooled) + 1))
-    columns = ("model", "quant", "threads", "depth", "KV", "fa", "predicted", "observed", *errors)
     return Table(
-        columns=columns,
+        columns=(*CELL_COLUMNS, "observed", *errors),
         rows=tuple(rows),
         right=frozenset({"threads", "depth", "observed", *errors}),
     )
@@ -237,12 +209,6 @@ def run_distances(runs: Sequence[Sequence[PooledCell]]) -> list[float]:
         for first, second in combinations(runs, 2)
         for a, b in zip(first, second, strict=True)
     ]
-
-
-def _documents(folder: Path) -> list[list[dict[str, Any]]]:
-    count = len(list(folder.glob("validation-*.json")))
-    paths = [folder / f"validation-{number}.json" for number in range(count)]
-    return [msgspec.json.decode(path.read_bytes())["cells"] for path in paths]
 
 
 if __name__ == "__main__":

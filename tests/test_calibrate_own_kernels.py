@@ -10,14 +10,15 @@ from test_calibrate_kernel_form import measured
 
 from calibrate import own_kernels
 from calibrate.accuracy import Group
+from calibrate.kept_runs import Run, read_runs
 from calibrate.kernel_form import fit_form
 from cpubound.profile import save_profile
 
 GROUP = Group(models=("llama-3.2-1b:Q4_K_M", "llama-3.2-3b:Q4_K_M"), threads=(1, 2))
 
 
-def run_of(name: str, factor: float, observed: float) -> own_kernels.Run:
-    return own_kernels.Run(name=name, profile=measured(factor), observed=(observed,) * 4)
+def run_of(name: str, factor: float, observed: float) -> Run:
+    return Run(name=name, profile=measured(factor), observed=(observed,) * 4)
 
 
 def test_a_run_is_predicted_by_how_llama_cpp_stood_in_the_others() -> None:
@@ -48,7 +49,7 @@ def test_runs_are_read_as_the_experiment_left_them(
     save_profile(measured(), tmp_path / "profile-0.json")
     cells = [{"observed_tokens_per_s": 5.0}]
     (tmp_path / "validation-0.json").write_bytes(msgspec.json.encode({"cells": cells}))
-    (run,) = own_kernels.read_runs(tmp_path)
+    (run,) = read_runs(tmp_path)
     assert run.observed == (5.0,)
     assert run.profile == measured()
     assert own_kernels.main([str(tmp_path)]) == 2

@@ -9,7 +9,7 @@ from test_calibrate_accuracy import probe
 
 from calibrate import pooled
 from calibrate.accuracy import Group
-from calibrate.own_kernels import Run
+from calibrate.kept_runs import Run
 from cpubound.profile import MachineProfile
 
 GROUP = Group(models=("smollm2-135m:F16", "smollm2-360m:F16"), threads=(1, 2))
@@ -33,13 +33,10 @@ def profile_of(rate: float) -> MachineProfile:
     return build_profile({1: 20.0 * GB, 2: 40.0 * GB}, engine)
 
 
-def run_of(name: str, observed: tuple[float, ...]) -> Run:
-    return Run(name=name, profile=profile_of(10 * GB), observed=observed)
-
-
 def pool_one(observed: tuple[float, ...]) -> list[pooled.PooledCell]:
     seen = {"paired_error": 0.05, "noise_floor": 0.01}
-    return pooled.pool([run_of("a", observed)], [[seen] * 4], [GROUP])[0]
+    run = Run(name="a", profile=profile_of(10 * GB), observed=observed, seen=(seen,) * 4)
+    return pooled.pool([run], [GROUP])[0]
 
 
 def test_cells_are_predicted_from_the_probes_and_held_beside_what_was_seen() -> None:

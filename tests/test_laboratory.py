@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 from builders import GB, build_engine, build_profile
+from test_calibrate_accuracy import probe
 
 from calibrate import ablation, accuracy
 from calibrate.__main__ import EXPERIMENTS, STANDARD_SET, main
 from cpubound.model.resolve import resolve_model
-from cpubound.profile import ProbeRun
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -47,19 +47,11 @@ def test_a_group_leaves_out_threads_that_the_machine_does_not_have() -> None:
 def test_an_ablation_fits_a_profiles_own_probes_again() -> None:
     fast, slow = 20.0 * GB, 16.0 * GB
     runs = tuple(
-        ProbeRun(
-            probe=f"p{columns}-{n_bytes}",
-            type="Q4_0",
-            threads=1,
-            depth_tokens=0,
-            kv_type_k="f16",
-            kv_type_v="f16",
-            flash_attn=True,
+        probe(
+            f"p{columns}-{n_bytes}",
+            n_bytes / rate + products * 1e-5,
             matrices=(("Q4_0", columns, n_bytes),),
-            kv_bytes=0,
             products=products,
-            samples_s=(n_bytes / rate + products * 1e-5,) * 3,
-            reference_bytes_per_s=(),
         )
         for columns, rate in ((512, slow), (4096, fast))
         for n_bytes in (100_000_000, 300_000_000)

@@ -168,7 +168,9 @@ def _fit_once(
     seconds = {key: float(solution[mine].sum()) for key, mine in columns.items()}
     return Fit(
         seconds_per_byte={place: seconds[place] for place in places},
-        other_seconds_per_byte={key: seconds[key] for key in columns if key not in set(places)},
+        other_seconds_per_byte={
+            key: seconds[key] for key in settings if not isinstance(key, QueryKey)
+        },
         query_share={
             key: float(solution[mine[1]]) / seconds[key] if seconds[key] else 0.0
             for key, mine in columns.items()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
+
 from cpubound import stats
 from cpubound.model.quant import quant_type
 from cpubound.profile import (
@@ -173,13 +175,10 @@ def attention_rate(
     The nearest measured head size stands in for another; ``query_heads`` share a KV head.
     """
     rows = attention_rows(engine.attention, kv_type_k, kv_type_v, flash_attn, head_dim)
-    if not rows:
-        return None
-    points = {row.threads: row.bytes_per_s_at(query_heads) for row in rows}
-    return Rate(
-        bytes_per_s=interpolate(points, threads),
-        relative_error=max(row.relative_error for row in rows),
-    )
+    here = [
+        msgspec.structs.replace(row, bytes_per_s=row.bytes_per_s_at(query_heads)) for row in rows
+    ]
+    return _rate_of(here, threads) if here else None
 
 
 def attention_rows(
@@ -290,7 +289,7 @@ def rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> Ra
     return None
 
 
-def _rate_of(rows: Sequence[EngineRate | StateRate], threads: int) -> Rate:
+def _rate_of(rows: Sequence[AttentionRate | EngineRate | StateRate], threads: int) -> Rate:
     points = {row.threads: row.bytes_per_s for row in rows}
     return Rate(
         bytes_per_s=interpolate(points, threads),
