@@ -24,7 +24,7 @@ from cpubound.prediction.estimated_engine import (
     standing_assumptions,
     standing_error,
 )
-from cpubound.prediction.kernel_form import KernelForm, read_forms
+from cpubound.prediction.kernel_form import KernelForm
 from cpubound.prediction.rates import (
     attention_rate,
     engine_cost,
@@ -115,7 +115,6 @@ def split_step(
     bandwidth = weights_bandwidth(profile, threads)
     if bandwidth is None:
         raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
-    forms = read_forms() if forms is None else forms
     basis, engine = _choose_basis(profile, traffic, threads, forms)
     if engine is None:
         weights, attention, overhead = _ceiling_parts(traffic, bandwidth)
@@ -144,7 +143,7 @@ def _choose_basis(
     profile: MachineProfile,
     traffic: ModelTraffic,
     threads: int,
-    forms: Mapping[str, KernelForm],
+    forms: Mapping[str, KernelForm] | None,
 ) -> tuple[str, EngineCalibration | None]:
     """Take the deepest level that covers at least nine tenths of the weight bytes."""
     weight_bytes = {t: n for t, n in traffic.by_type.items() if n}

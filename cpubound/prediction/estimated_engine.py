@@ -234,9 +234,10 @@ def standing_error(profile: MachineProfile, forms: Mapping[str, KernelForm] | No
 
 
 def standing_assumptions(
-    profile: MachineProfile, forms: Mapping[str, KernelForm]
+    profile: MachineProfile, forms: Mapping[str, KernelForm] | None = None
 ) -> tuple[str, ...]:
     """Return what a prediction from our kernels assumes on another CPU than the form's."""
+    forms = read_forms() if forms is None else forms
     error = standing_error(profile, forms)
     if not error:
         return ()
