@@ -15,9 +15,9 @@ import msgspec
 from calibrate.accuracy import Group, load_groups
 from calibrate.kept_runs import parse_folders, predict_cells, read_runs
 from cpubound import stats
-from cpubound.calibration.engine_rates import derive_rates, probe_time
-from cpubound.calibration.fit import ProbeTime
+from cpubound.cost.fit import ProbeTime
 from cpubound.engine.values import EngineIdentity
+from cpubound.measuring.engine_rates import derive_rates, probe_time
 from cpubound.profile import (
     REFERENCE_QUERY_HEADS,
     EngineCalibration,

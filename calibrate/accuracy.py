@@ -23,16 +23,16 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from cpubound import __version__, api, stats
-from cpubound.calibration.plan import load_plan
-from cpubound.calibration.probes import plan_probes
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.kernel_form import KernelForm
+from cpubound.cost.values import Prediction
 from cpubound.engine import open_runner
 from cpubound.engine.synth import write_model
+from cpubound.measuring.plan import load_plan
+from cpubound.measuring.probes import plan_probes
 from cpubound.model.resolve import resolve_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.kernel_form import KernelForm
-from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, load_profile, save_profile
 from cpubound.report.tables import Table, render_table
 from cpubound.report.validation import validation_document
@@ -187,7 +187,7 @@ def predict_without_engine(
 ) -> Prediction:
     """Return what the profile says of a cell's runs of ``tokens`` without its engine stage.
 
-    ``forms`` stand in for the shipped ones (``prediction.kernel_form``).
+    ``forms`` stand in for the shipped ones (``cost.kernel_form``).
     """
     traffic = compute_traffic(
         spec,

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from calibrate.accuracy import GROUPS_FILE, Group
+from cpubound.cost.values import Prediction
 from cpubound.model.resolve import resolve_model
-from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, load_profile
 from cpubound.validation import plan_cell
 

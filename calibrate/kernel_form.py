@@ -1,6 +1,6 @@
 """How llama.cpp stands to our own kernels, from saved profiles that measured both.
 
-Prints ``cpubound/prediction/kernel_form.toml``. Only what calibration itself measured goes in:
+Prints ``cpubound/cost/kernel_form.toml``. Only what calibration itself measured goes in:
 the rates of our kernels and those fitted to the probes, never a held-out observation.
 """
 
@@ -13,11 +13,9 @@ from collections.abc import Callable, Hashable, Sequence
 
 from calibrate.kernel_form_toml import form_lines, header_lines
 from cpubound import stats
-from cpubound.model.quant import quant_type
-from cpubound.model.values import WeightRead
-from cpubound.prediction.batch_rates import product_rate
-from cpubound.prediction.estimated_engine import isa_of, memory_limit, share_memory
-from cpubound.prediction.kernel_form import (
+from cpubound.cost.batch_rates import product_rate
+from cpubound.cost.estimated_engine import isa_of, memory_limit, share_memory
+from cpubound.cost.kernel_form import (
     AttentionStanding,
     Cost,
     Costs,
@@ -27,7 +25,9 @@ from cpubound.prediction.kernel_form import (
     Standing,
     TypeStanding,
 )
-from cpubound.prediction.rates import KERNEL_FAMILIES, interpolate, own_kernel_rates, weight_rate
+from cpubound.cost.rates import KERNEL_FAMILIES, interpolate, own_kernel_rates, weight_rate
+from cpubound.model.quant import quant_type
+from cpubound.model.values import WeightRead
 from cpubound.profile import EngineCalibration, MachineProfile, load_profile
 
 # Row lengths at which a type's factor is told; between them it is interpolated.

@@ -1,4 +1,4 @@
-"""The file ``cpubound/prediction/kernel_form.toml`` as text."""
+"""The file ``cpubound/cost/kernel_form.toml`` as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cpubound.prediction.kernel_form import Costs, KernelForm
+from cpubound.cost.kernel_form import Costs, KernelForm
 from cpubound.profile import MachineProfile
 
 

@@ -14,10 +14,10 @@ from calibrate.accuracy import Group, load_groups, predict_without_engine
 from calibrate.kept_runs import Run, parse_folders, read_runs
 from calibrate.kernel_form import fit_form
 from cpubound import stats
+from cpubound.cost.estimated_engine import isa_of
+from cpubound.cost.kernel_form import KernelForm
+from cpubound.cost.values import Prediction
 from cpubound.model.resolve import resolve_model
-from cpubound.prediction.estimated_engine import isa_of
-from cpubound.prediction.kernel_form import KernelForm
-from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent

@@ -19,8 +19,8 @@ from calibrate.accuracy import CELL_COLUMNS, Group, cell_fields, load_groups
 from calibrate.kept_runs import Run, parse_folders, predict_cells, read_runs
 from calibrate.own_kernels import judge_runs
 from cpubound import stats
-from cpubound.prediction.rates import read_bandwidth
-from cpubound.prediction.values import Prediction
+from cpubound.cost.rates import read_bandwidth
+from cpubound.cost.values import Prediction
 from cpubound.profile import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent, format_significant

@@ -5,7 +5,7 @@
 A series is the rows of one CPU, engine, build and flash-attention setting. A third of its rows,
 drawn with a fixed seed, is held out, several times over; of two or three rows each in turn. The
 priors come from the series of other CPUs, so that no machine helps to predict itself.
-``--priors`` prints the tables of ``cpubound/calibration/kernel_priors.toml`` instead.
+``--priors`` prints the tables of ``cpubound/cost/kernel_priors.toml`` instead.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from calibrate.type_factors import (
     factors_of_rows,
 )
 from cpubound import stats
-from cpubound.calibration.from_rates import profile_from_rates, rate_row
-from cpubound.calibration.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors, read_priors
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors, read_priors
 from cpubound.engine.values import EngineIdentity
 from cpubound.errors import CpuboundError
+from cpubound.measuring.from_rates import profile_from_rates, rate_row
 from cpubound.model.catalog import catalog_model
 from cpubound.model.ftype import file_type
 from cpubound.model.identify import catalog_name_in, file_type_in
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelTraffic, WeightRead
-from cpubound.prediction.decode import predict_decode
 from cpubound.profile import load_profile
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent

@@ -16,10 +16,10 @@ from pathlib import Path
 from calibrate.published import PublishedRow, Series, priors_without, read_series
 from cpubound import stats
 from cpubound.advise.tune.choice import TOLERANCE, prefer_even
-from cpubound.calibration.from_rates import profile_from_rates, rate_row
-from cpubound.calibration.kernel_priors import KernelPriors
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.kernel_priors import KernelPriors
 from cpubound.engine.values import EngineIdentity
-from cpubound.prediction.decode import predict_decode
+from cpubound.measuring.from_rates import profile_from_rates, rate_row
 from cpubound.report.tables import Table, render_table
 
 MIN_COUNTS = 4

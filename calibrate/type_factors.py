@@ -1,7 +1,7 @@
 """How fast kernels are beside each other: one factor for each quant type over many machines.
 
 A machine's kernels differ by a common speed; what is left is the type's factor and how much it
-differs from machine to machine. Both become the priors of ``cpubound.calibration``.
+differs from machine to machine. Both become the priors of ``cpubound.measuring``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cpubound import stats
-from cpubound.calibration.kernel_priors import KernelPriors, kernel_priors, read_priors
-from cpubound.calibration.rate_fit import RateRow, fit_rates
+from cpubound.cost.kernel_priors import KernelPriors, kernel_priors, read_priors
+from cpubound.cost.rate_fit import RateRow, fit_rates
 from cpubound.model.quant import quant_type
 from cpubound.profile import MachineProfile
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from cpubound.calibration.from_rates import profile_from_rates, rate_row
+from cpubound.cost.decode import predict_decode
 from cpubound.engine.bench_rows import (
     BenchRow,
     BenchSource,
@@ -18,10 +18,10 @@ from cpubound.engine.bench_rows import (
 )
 from cpubound.engine.values import EngineIdentity
 from cpubound.errors import InputError
+from cpubound.measuring.from_rates import profile_from_rates, rate_row
 from cpubound.model.identify import ModelClues, fits_tensor_bytes, identify_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.prediction.decode import predict_decode
 from cpubound.profile import MachineProfile
 from cpubound.validation import Cell, Validation, summarize
 

@@ -17,11 +17,11 @@ from typing import Protocol
 import msgspec
 
 from cpubound import stats
+from cpubound.cost.parts import PartPrediction
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import PartTimes, RunSettings
 from cpubound.model.parts import PARTS, bytes_by_part
 from cpubound.model.values import ModelTraffic
-from cpubound.prediction.parts import PartPrediction
 
 ROUNDS = 8
 # What the standard choice of tokens takes altogether.

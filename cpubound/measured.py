@@ -16,7 +16,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 class PlacedMeasurement(Measurement, frozen=True, kw_only=True):
     """A measurement on CPUs other than those the main curve takes at that many threads.
 
-    ``placement`` is a name of ``cpubound.calibration.placements``: "spread", "siblings",
+    ``placement`` is a name of ``cpubound.measuring.placements``: "spread", "siblings",
     "performance", "efficiency".
     """
 

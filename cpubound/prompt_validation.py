@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cpubound import stats
+from cpubound.cost.prompt import predict_prompt
+from cpubound.cost.values import PromptPrediction
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec
-from cpubound.prediction.prompt import predict_prompt
-from cpubound.prediction.values import PromptPrediction
 from cpubound.profile import MachineProfile
 from cpubound.validation import Progress, Setting
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from cpubound import stats
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.rates import read_bandwidth
+from cpubound.cost.values import Prediction
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import EngineIdentity, RunSettings
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.rates import read_bandwidth
-from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile
 
 # A run is short, so that many of them sample the machine's weather.

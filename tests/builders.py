@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cpubound.cost.values import Prediction
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
 from cpubound.model.values import AttentionRead, ModelTraffic, WeightRead
-from cpubound.prediction.values import Prediction
 from cpubound.profile import (
     AttentionRate,
     EngineCalibration,

@@ -5,13 +5,13 @@ from contextlib import ExitStack
 import pytest
 from fake_bench import FakeLab
 
-from cpubound.calibration.bandwidth import (
+from cpubound.measuring.bandwidth import (
     BandwidthCell,
     BandwidthRun,
     measure_bandwidth,
     open_references,
 )
-from cpubound.calibration.buffers import MIN_WORKING_SET_BYTES, working_set_bytes
+from cpubound.measuring.buffers import MIN_WORKING_SET_BYTES, working_set_bytes
 from cpubound.units import GIB, MIB
 
 RATES = {1: 20e9, 2: 30e9, 4: 33e9}

@@ -10,13 +10,13 @@ from builders import build_engine, build_profile
 
 from cpubound.advise.logs import read_log
 from cpubound.bench_files import calibrate_from, match_models, validate_from
-from cpubound.calibration.from_rates import rate_row
 from cpubound.cli import main
+from cpubound.cost.decode import predict_decode
 from cpubound.engine.bench_rows import read_bench_rows
 from cpubound.errors import InputError
+from cpubound.measuring.from_rates import rate_row
 from cpubound.model.catalog import catalog_model
 from cpubound.model.traffic import compute_traffic
-from cpubound.prediction.decode import predict_decode
 from cpubound.profile import load_profile, save_profile
 
 DATA = Path(__file__).parent / "data" / "llama_bench"

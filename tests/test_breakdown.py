@@ -21,9 +21,9 @@ from cpubound.breakdown import (
     tokens_per_round,
     tokens_within,
 )
+from cpubound.cost.parts import PartPrediction
 from cpubound.engine.values import PartTimes, RunSettings
 from cpubound.model.values import WeightRead
-from cpubound.prediction.parts import PartPrediction
 from cpubound.report.breakdown import (
     breakdown_document,
     breakdown_heading,

@@ -9,10 +9,10 @@ from builders import GB, build_machine
 from fake_bench import FakeLab
 from fakes import FakeRunner
 
-from cpubound.calibration.calibrate import calibrate, engine_thread_counts
-from cpubound.calibration.plan import load_plan, probe_bytes
-from cpubound.calibration.probes import plan_probes
 from cpubound.engine.values import RunSettings
+from cpubound.measuring.calibrate import calibrate, engine_thread_counts
+from cpubound.measuring.plan import load_plan, probe_bytes
+from cpubound.measuring.probes import plan_probes
 from cpubound.model.values import ModelSpec
 from cpubound.profile import MachineProfile
 

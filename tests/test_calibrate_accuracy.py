@@ -9,7 +9,7 @@ from fakes import FakeRunner
 from test_validation import PROFILE, cell, observe
 
 from calibrate import ablation, accuracy
-from cpubound.prediction.rates import expert_rate
+from cpubound.cost.rates import expert_rate
 from cpubound.profile import ProbeRun
 
 

@@ -10,9 +10,9 @@ from builders import GB, build_engine, build_measurement, build_profile
 
 from calibrate import kernel_form
 from calibrate.kernel_form_toml import form_lines
-from cpubound.prediction.estimated_engine import estimate_engine, share_memory
-from cpubound.prediction.kernel_form import decode_forms
-from cpubound.prediction.rates import weight_rate
+from cpubound.cost.estimated_engine import estimate_engine, share_memory
+from cpubound.cost.kernel_form import decode_forms
+from cpubound.cost.rates import weight_rate
 from cpubound.profile import (
     BatchRate,
     EngineCost,
@@ -133,8 +133,8 @@ def test_a_profile_of_one_kind_only_is_refused(
 
 def test_the_shipped_file_is_one_that_the_command_prints() -> None:
     """Its own forms, printed again, are the same lines."""
-    text = (
-        Path(kernel_form.__file__).parents[1] / "cpubound/prediction/kernel_form.toml"
-    ).read_text(encoding="utf-8")
+    text = (Path(kernel_form.__file__).parents[1] / "cpubound/cost/kernel_form.toml").read_text(
+        encoding="utf-8"
+    )
     for isa, form in decode_forms(text).items():
         assert "\n".join(form_lines(isa, form)) in text

@@ -8,7 +8,7 @@ import pytest
 
 from calibrate.published import _splits, main, read_series, replay
 from calibrate.type_factors import Factors, estimate_factors
-from cpubound.calibration.kernel_priors import kernel_priors
+from cpubound.cost.kernel_priors import kernel_priors
 
 COLUMNS = (
     *("series", "cpu", "arch_isa", "threads", "engine", "build", "model", "kind", "quant"),

@@ -7,7 +7,7 @@ from builders import build_traffic
 
 from calibrate.published import PublishedRow, Series
 from calibrate.tuning_replay import groups, replay_group, replay_summary, replay_table
-from cpubound.calibration.kernel_priors import kernel_priors
+from cpubound.cost.kernel_priors import kernel_priors
 
 
 def make_series(rates: dict[int, float]) -> Series:

@@ -11,7 +11,7 @@ from builders import GB, build_engine, build_machine, build_profile, build_traff
 
 from cpubound.advise.compare import Comparison, compare_profiles
 from cpubound.cli import main
-from cpubound.prediction.decode import predict_decode
+from cpubound.cost.decode import predict_decode
 from cpubound.profile import MachineProfile, judge_noise, save_profile
 from cpubound.report.comparison import comparison_text
 

@@ -6,15 +6,15 @@ import pytest
 from builders import build_machine
 from fake_bench import FakeLab
 
-from cpubound.calibration.core_stage import (
+from cpubound.kernels.values import Measurement
+from cpubound.machine.values import Cache, Machine
+from cpubound.measured import WorkingSetPoint
+from cpubound.measuring.core_stage import (
     CoreFindings,
     CoreInstruments,
     measure_cores,
     name_levels,
 )
-from cpubound.kernels.values import Measurement
-from cpubound.machine.values import Cache, Machine
-from cpubound.measured import WorkingSetPoint
 from cpubound.units import KIB, MIB
 
 # A made-up hierarchy: capacity, bytes per second, seconds of a load.

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 from builders import GB, build_engine, build_measurement, build_profile, build_traffic
 
-from cpubound.errors import ProfileError, UsageError
-from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.estimated_engine import estimate_engine
-from cpubound.prediction.rates import (
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.estimated_engine import estimate_engine
+from cpubound.cost.rates import (
     engine_cost,
     expert_rate,
     memory_shares_at,
     weight_rate,
 )
+from cpubound.errors import ProfileError, UsageError
 from cpubound.profile import EngineRate
 
 BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}

@@ -8,10 +8,10 @@ import pytest
 from builders import GB
 from fakes import FakeRunner
 
-from cpubound.calibration.engine_stage import calibrate_engine
-from cpubound.calibration.plan import Plan, load_plan
-from cpubound.calibration.probes import Probe, ProbeCell, plan_probes, probe_traffic
 from cpubound.engine.values import RunSettings
+from cpubound.measuring.engine_stage import calibrate_engine
+from cpubound.measuring.plan import Plan, load_plan
+from cpubound.measuring.probes import Probe, ProbeCell, plan_probes, probe_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.profile import EngineCalibration
 from cpubound.units import MIB

@@ -1,4 +1,4 @@
-"""cpubound.prediction.estimated_engine: llama.cpp's rates by hand-made standings to our kernels."""
+"""cpubound.cost.estimated_engine: llama.cpp's rates by hand-made standings to our kernels."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import msgspec
 import pytest
 from builders import GB, build_machine, build_measurement, build_profile, build_traffic
 
-from cpubound.model.values import WeightRead
-from cpubound.prediction.batch_rates import product_rate
-from cpubound.prediction.decode import NORMAL_90, predict_decode
-from cpubound.prediction.estimated_engine import (
+from cpubound.cost.batch_rates import product_rate
+from cpubound.cost.decode import NORMAL_90, predict_decode
+from cpubound.cost.estimated_engine import (
     OTHER_CPU_ERROR,
     OTHER_ISA_ERROR,
     estimate_engine,
@@ -21,14 +20,15 @@ from cpubound.prediction.estimated_engine import (
     standing_assumptions,
     standing_error,
 )
-from cpubound.prediction.kernel_form import decode_forms, read_forms
-from cpubound.prediction.rates import (
+from cpubound.cost.kernel_form import decode_forms, read_forms
+from cpubound.cost.rates import (
     attention_rate,
     engine_cost,
     expert_rate,
     state_rate,
     weight_rate,
 )
+from cpubound.model.values import WeightRead
 from cpubound.profile import EngineCalibration, MachineProfile
 
 FORMS = decode_forms(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cpubound.calibration.fit import (
+from cpubound.cost.fit import (
     USUAL_QUERY_SHARE,
     ExpertsKey,
     Fit,

@@ -24,15 +24,14 @@ ALLOWED = {
     "measured": GROUND | {"kernels"},
     "profile": GROUND | {"machine", "kernels", "measured"},
     "engine": GROUND | {"machine", "model"},
-    "calibration": GROUND | {"machine", "model", "kernels", "measured", "profile", "engine"},
-    "prediction": GROUND | {"profile", "model", "theory"},
-    "validation": GROUND | {"machine", "model", "kernels", "profile", "engine", "prediction"},
-    "prompt_validation": GROUND | {"model", "profile", "engine", "prediction", "validation"},
-    "breakdown": GROUND | {"model", "engine", "prediction"},
-    "bench_files": GROUND
-    | {"model", "profile", "engine", "calibration", "prediction", "validation"},
-    "advise": GROUND
-    | {"machine", "model", "theory", "profile", "engine", "prediction", "validation"},
+    # Pure arithmetic; theory only for the memory that a what-if names.
+    "cost": GROUND | {"model", "theory", "profile"},
+    "measuring": GROUND | {"machine", "model", "kernels", "measured", "profile", "engine", "cost"},
+    "validation": GROUND | {"machine", "model", "kernels", "profile", "engine", "cost"},
+    "prompt_validation": GROUND | {"model", "profile", "engine", "cost", "validation"},
+    "breakdown": GROUND | {"model", "engine", "cost"},
+    "bench_files": GROUND | {"model", "profile", "engine", "measuring", "cost", "validation"},
+    "advise": GROUND | {"machine", "model", "theory", "profile", "engine", "cost", "validation"},
     "report": GROUND
     | {
         "machine",
@@ -42,7 +41,7 @@ ALLOWED = {
         "measured",
         "profile",
         "engine",
-        "prediction",
+        "cost",
         "validation",
         "prompt_validation",
         "breakdown",
@@ -57,8 +56,8 @@ ALLOWED = {
         "kernels",
         "profile",
         "engine",
-        "calibration",
-        "prediction",
+        "measuring",
+        "cost",
         "validation",
         "prompt_validation",
         "breakdown",

@@ -8,12 +8,12 @@ from builders import build_machine
 from fake_bench import FakeLab
 from fake_machine import build_server
 
-from cpubound.calibration.memory_stage import MemoryFindings, measure_memory
-from cpubound.calibration.plan import load_plan
-from cpubound.calibration.saturation import find_saturation
+from cpubound.cost.saturation import find_saturation
 from cpubound.errors import MachineError
 from cpubound.machine.read import read_linux
 from cpubound.machine.values import Cache, CoreKind, Machine, NumaNode
+from cpubound.measuring.memory_stage import MemoryFindings, measure_memory
+from cpubound.measuring.plan import load_plan
 from cpubound.units import GIB, MIB
 
 STANDARD = load_plan("standard")

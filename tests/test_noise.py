@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from builders import build_machine
 
-from cpubound.calibration.noise import assess_noise, estimate_move, noise_warnings
 from cpubound.machine.activity import Activity
+from cpubound.measuring.noise import assess_noise, estimate_move, noise_warnings
 from cpubound.profile import Noise
 
 QUIET = (0.99, 1.0, 1.01) * 5

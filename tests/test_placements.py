@@ -7,7 +7,9 @@ import pytest
 from builders import build_machine
 from fake_machine import build_server, read_archive
 
-from cpubound.calibration.placements import (
+from cpubound.machine.read import read_linux
+from cpubound.machine.values import Cache, CoreKind, Machine, NumaNode
+from cpubound.measuring.placements import (
     allowed_cores,
     cache_groups,
     landmark_counts,
@@ -16,9 +18,7 @@ from cpubound.calibration.placements import (
     plan_teams,
     reachable_cache_bytes,
 )
-from cpubound.calibration.threads import thread_counts
-from cpubound.machine.read import read_linux
-from cpubound.machine.values import Cache, CoreKind, Machine, NumaNode
+from cpubound.measuring.threads import thread_counts
 from cpubound.units import MIB
 
 TOPOLOGIES = Path(__file__).parents[2] / "shared" / "topologies"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from cpubound.calibration.plan import load_plan, probe_bytes, probe_layers
-from cpubound.calibration.probes import plan_probes, probe_traffic
 from cpubound.errors import UsageError
+from cpubound.measuring.plan import load_plan, probe_bytes, probe_layers
+from cpubound.measuring.probes import plan_probes, probe_traffic
 from cpubound.model.catalog import catalog_entry, catalog_names
 from cpubound.model.quant import quant_type
 from cpubound.units import GIB, MIB

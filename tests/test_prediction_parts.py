@@ -1,4 +1,4 @@
-"""cpubound.prediction.parts: the parts of a prediction, which are together the prediction."""
+"""cpubound.cost.parts: the parts of a prediction, which are together the prediction."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from builders import (
     build_traffic,
 )
 
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.parts import predict_parts
 from cpubound.model.parts import PARTS, bytes_by_part
 from cpubound.model.values import ModelTraffic, WeightRead
-from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.parts import predict_parts
 
 
 def read(role: str, n_bytes: int, kind: str = "matmul", type_: str = "Q4_K") -> WeightRead:

@@ -11,14 +11,14 @@ from fakes import FakeRunner, tiny_model
 from test_validation import cell, observe
 
 from cpubound import api
-from cpubound.calibration.plan import load_plan
-from cpubound.calibration.probes import plan_probes
+from cpubound.cost.batch_rates import product_rate
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.prompt import predict_prompt
 from cpubound.errors import ProfileError, UsageError
+from cpubound.measuring.plan import load_plan
+from cpubound.measuring.probes import plan_probes
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import WeightRead
-from cpubound.prediction.batch_rates import product_rate
-from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.prompt import predict_prompt
 from cpubound.profile import BatchRate, EngineCalibration, MachineProfile, PromptAttentionRate
 from cpubound.prompt_validation import plan_prompt, run_prompts
 from cpubound.units import MIB

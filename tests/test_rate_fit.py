@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from cpubound.calibration.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors, read_priors
-from cpubound.calibration.rate_fit import RateRow, attention_key, fit_rates
+from cpubound.cost.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors, read_priors
+from cpubound.cost.rate_fit import RateRow, attention_key, fit_rates
 from cpubound.model.quant import quant_type
 
 GB = 10**9

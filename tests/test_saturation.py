@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cpubound import stats
-from cpubound.calibration.saturation import (
+from cpubound.cost.saturation import (
     Law,
     coarse_counts,
     find_knee,

@@ -1,10 +1,10 @@
-"""cpubound.prediction.terms: what binds a step."""
+"""cpubound.cost.terms: what binds a step."""
 
 from __future__ import annotations
 
 import pytest
 
-from cpubound.prediction.terms import Part, name_bound
+from cpubound.cost.terms import Part, name_bound
 
 SMALL = Part(seconds=0.1)
 

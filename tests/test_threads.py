@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from builders import build_machine
 
-from cpubound.calibration.threads import placement, thread_counts
 from cpubound.machine.values import Cache, CoreKind
+from cpubound.measuring.threads import placement, thread_counts
 
 
 def test_small_machines_are_measured_at_every_count() -> None:

@@ -10,8 +10,8 @@ from test_tune_placement import SMT, hybrid_machine, two_nodes
 
 from cpubound.advise.tune.commands import commands, context_for
 from cpubound.advise.tune.values import Recommendation
-from cpubound.calibration.threads import placement
 from cpubound.machine.values import Machine, format_cpu_mask
+from cpubound.measuring.threads import placement
 
 # The options that commands may carry, as the programs read them: common/arg.cpp and
 # tools/llama-bench/llama-bench.cpp of llama.cpp 0c1e57098bba. True: takes a value.

@@ -6,8 +6,8 @@ from typing import Any
 from builders import GB, build_machine
 
 from cpubound.advise.tune.placement import Placement, physical_threads, place
-from cpubound.calibration.threads import placement
 from cpubound.machine.values import Cache, CoreKind, Machine, NumaNode
+from cpubound.measuring.threads import placement
 
 SMT = {
     "threads_per_core": 2,

@@ -4,9 +4,9 @@ import pytest
 from builders import GB, build_engine, build_profile, build_traffic
 from fakes import FakeRunner, tiny_model
 
+from cpubound.cost.decode import predict_decode
 from cpubound.engine.values import RunSettings
 from cpubound.model.traffic import compute_traffic
-from cpubound.prediction.decode import predict_decode
 from cpubound.stats import split_half_distance
 from cpubound.validation import (
     CellToRun,

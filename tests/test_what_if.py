@@ -10,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpubound import api
-from cpubound.errors import ProfileError, UsageError
-from cpubound.machine.values import MemoryModule
-from cpubound.model.catalog import catalog_entry
-from cpubound.prediction.what_if import (
+from cpubound.cost.what_if import (
     MemoryLaw,
     Question,
     WhatIf,
@@ -21,6 +18,9 @@ from cpubound.prediction.what_if import (
     faster_memory,
     rate_with_memory,
 )
+from cpubound.errors import ProfileError, UsageError
+from cpubound.machine.values import MemoryModule
+from cpubound.model.catalog import catalog_entry
 from cpubound.profile import MachineProfile
 
 LAW = MemoryLaw(limit_bytes_per_s=50.0 * GB, sharpness=3.0)

@@ -8,14 +8,14 @@ from functools import cached_property
 from cpubound.advise.engines import Engine
 from cpubound.advise.tune import fewest_threads
 from cpubound.advise.tune.choice import TOLERANCE
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.rates import attention_rate, weights_bandwidth
+from cpubound.cost.values import Prediction
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.hyper import HyperParameters
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.rates import attention_rate, weights_bandwidth
-from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from cpubound.cost.rates import Rate, attention_rate, weight_rate
+from cpubound.cost.values import Prediction
 from cpubound.machine.values import Machine, MemoryModule
-from cpubound.prediction.rates import Rate, attention_rate, weight_rate
-from cpubound.prediction.values import Prediction
 from cpubound.profile import EngineCalibration, MachineProfile
 from cpubound.units import format_binary_bytes
 

@@ -12,9 +12,9 @@ from cpubound.advise.findings import find_machine_findings
 from cpubound.advise.registry import find_file_findings, find_run_findings, order
 from cpubound.advise.rules.observation import find_unexplained
 from cpubound.advise.values import ERROR, WARNING, Finding
+from cpubound.cost.rates import kernel_rate
 from cpubound.errors import ProfileError
 from cpubound.model.values import ModelTraffic
-from cpubound.prediction.rates import kernel_rate
 from cpubound.profile import MachineProfile
 from cpubound.theory.analysis import last_context_of, ridge_of
 from cpubound.theory.budget import Roofs

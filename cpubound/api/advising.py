@@ -23,11 +23,11 @@ from cpubound.api.common import (
 )
 from cpubound.api.engines import engine_with, open_reference
 from cpubound.api.predicting import inspect_model, predict_best
+from cpubound.cost.values import Prediction
 from cpubound.engine.watch import LiveFacts
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec
-from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, load_profile
 from cpubound.validation import Setting
 
@@ -68,7 +68,7 @@ def tune(
         kv_options,
         tunable_threads,
     )
-    from cpubound.calibration.threads import placement
+    from cpubound.measuring.threads import placement
 
     profile = profile or load_profile()
     spec = spec_of(model)
@@ -257,10 +257,10 @@ def watch_live(
     UsageError : more threads than effective CPUs.
     MachineError : the model does not fit into memory, no engine, no space.
     """
+    from cpubound.cost.rates import read_bandwidth
     from cpubound.engine.live import add_residency, watch_decode
     from cpubound.engine.values import RunSettings
     from cpubound.engine.watch import watch_process
-    from cpubound.prediction.rates import read_bandwidth
 
     profile = profile or load_profile()
     spec = spec_of(model)

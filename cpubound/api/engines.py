@@ -92,8 +92,8 @@ def open_reference(
     profile: MachineProfile, counts: Sequence[int]
 ) -> Iterator[Callable[[int], float]]:
     """Keep the reference kernel ready at the thread counts, as calibration placed it."""
-    from cpubound.calibration.bandwidth import BandwidthCell, open_references
     from cpubound.kernels import open_kernel
+    from cpubound.measuring.bandwidth import BandwidthCell, open_references
 
     measured = profile.measurements("read", "anon_4k")
     largest = max(m.working_set_bytes for m in profile.bandwidth)

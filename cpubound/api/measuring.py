@@ -54,12 +54,12 @@ def calibrate(
     MachineError : no memory, no kernels, no engine, or no space for the probes.
     UsageError : an unknown quant type, or quick and thorough at once.
     """
-    from cpubound.calibration.calibrate import calibrate as measure
-    from cpubound.calibration.instruments import open_instruments
-    from cpubound.calibration.plan import load_plan
     from cpubound.engine.synth import write_model
     from cpubound.kernels import open_kernel
     from cpubound.machine import read_machine
+    from cpubound.measuring.calibrate import calibrate as measure
+    from cpubound.measuring.instruments import open_instruments
+    from cpubound.measuring.plan import load_plan
 
     if quick and thorough:
         raise UsageError("a calibration is quick or thorough: give one of --quick and --thorough")
@@ -235,9 +235,9 @@ def breakdown(
     MachineError : the model does not fit into memory, no engine, no space.
     """
     from cpubound.breakdown import run_rounds, take_apart
+    from cpubound.cost.parts import predict_parts
     from cpubound.engine.values import RunSettings
     from cpubound.machine import read_machine
-    from cpubound.prediction.parts import predict_parts
 
     profile = profile or saved_profile()
     machine = profile.machine if profile else read_machine()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from cpubound.advise.compare import Comparison
 from cpubound.advise.tune import fewest_threads
 from cpubound.api.common import measured_threads, spec_of, split_kv_type
+from cpubound.cost.values import Prediction, PromptPrediction
+from cpubound.cost.what_if import WhatIf
 from cpubound.errors import CpuboundError, ProfileError
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.prediction.values import Prediction, PromptPrediction
-from cpubound.prediction.what_if import WhatIf
 from cpubound.profile import MachineProfile, load_profile
 
 
@@ -84,8 +84,8 @@ def predict_at(
 
     Raises ``UsageError`` for more sequences than llama.cpp decodes together.
     """
+    from cpubound.cost.decode import predict_decode
     from cpubound.engine.inprocess import check_batch
-    from cpubound.prediction.decode import predict_decode
 
     check_batch(traffic.batch)
     return tuple(predict_decode(profile, traffic, count) for count in threads)
@@ -114,8 +114,8 @@ def predict_prompt(
     ProfileError : the profile holds no rates of llama.cpp for several tokens at once.
     UsageError : fewer than one token or thread.
     """
+    from cpubound.cost.prompt import predict_prompt as predict_steps
     from cpubound.model.traffic import prompt_steps
-    from cpubound.prediction.prompt import predict_prompt as predict_steps
 
     profile = profile or load_profile()
     spec = spec_of(model)
@@ -193,8 +193,8 @@ def what_if(
     UsageError : a change that is none.
     ProfileError : a change that this profile cannot answer.
     """
-    from cpubound.calibration.saturation import fit_law
-    from cpubound.prediction.what_if import MemoryLaw, Question, ask
+    from cpubound.cost.saturation import fit_law
+    from cpubound.cost.what_if import MemoryLaw, Question, ask
 
     profile = profile or load_profile()
     spec = spec_of(model)

@@ -11,7 +11,7 @@ from cpubound.cli.options import engine_option, output_options, refuse_with, ref
 from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 if TYPE_CHECKING:
-    from cpubound.prediction.values import Prediction
+    from cpubound.cost.values import Prediction
     from cpubound.profile import MachineProfile
 
 # Models that most people know, from a phone's to a server's.

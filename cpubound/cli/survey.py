@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from cpubound.cost.values import Prediction
     from cpubound.model.values import ModelSpec
-    from cpubound.prediction.values import Prediction
     from cpubound.profile import MachineProfile
 
 # What people choose among; every type of every model would be a table of a thousand rows.

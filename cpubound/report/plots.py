@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cpubound.cost.values import Prediction
 from cpubound.errors import UsageError
-from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile, find_saturation
 from cpubound.report.figures import (
     COLOURS,

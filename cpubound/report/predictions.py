@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.model.values import ModelSpec
-from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.profile import MachineProfile
 from cpubound.report.tables import Table
 from cpubound.units import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cpubound.prediction.values import PromptPrediction
+from cpubound.cost.values import PromptPrediction
 from cpubound.profile import MachineProfile
 from cpubound.prompt_validation import PromptCell, PromptValidation
 from cpubound.report.predictions import profile_reference

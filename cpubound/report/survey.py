@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cpubound.prediction.values import Prediction
+from cpubound.cost.values import Prediction
 from cpubound.report.predictions import format_interval
 from cpubound.report.tables import Table
 from cpubound.units import format_binary_bytes, format_decimal_bytes

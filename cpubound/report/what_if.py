@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cpubound.prediction.what_if import WhatIf
+from cpubound.cost.what_if import WhatIf
 from cpubound.profile import MachineProfile
 from cpubound.report.predictions import (
     format_depth,

@@ -9,9 +9,9 @@ import pytest
 from builders import GB, build_engine, build_profile, build_traffic, build_validation
 
 from cpubound.cli import main
+from cpubound.cost.decode import predict_decode
 from cpubound.errors import MachineError, UsageError
 from cpubound.model.resolve import resolve_model
-from cpubound.prediction.decode import predict_decode
 from cpubound.report import plots
 from cpubound.report.roofline_document import MachineLine
 from cpubound.theory.analysis import Roofline, analyse

@@ -7,8 +7,8 @@ import math
 from cpubound.advise.case import Case
 from cpubound.advise.tune.choice import TOLERANCE
 from cpubound.advise.values import INFO, WARNING, Finding
+from cpubound.cost.rates import weight_rate, weights_bandwidth
 from cpubound.model.quant import quant_type
-from cpubound.prediction.rates import weight_rate, weights_bandwidth
 from cpubound.units import format_decimal_bytes, format_rate
 
 # Types whose dot product is llama.cpp's portable C code (ggml/src/ggml-cpu/arch-fallback.h and

@@ -8,7 +8,7 @@ from cpubound import stats
 from cpubound.advise.case import Case
 from cpubound.advise.rules.memory import SLOW_MEMORY_SHARE
 from cpubound.advise.values import ERROR, INFO, WARNING, Finding
-from cpubound.prediction.values import Prediction
+from cpubound.cost.values import Prediction
 from cpubound.profile import MachineProfile
 from cpubound.units import (
     format_binary_bytes,

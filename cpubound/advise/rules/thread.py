@@ -8,8 +8,8 @@ from cpubound.advise.case import Case
 from cpubound.advise.tune import fewest_threads
 from cpubound.advise.tune.choice import TOLERANCE
 from cpubound.advise.values import INFO, WARNING, Finding
+from cpubound.cost.values import Prediction
 from cpubound.machine.values import Machine, format_cpu_list, format_cpu_mask
-from cpubound.prediction.values import Prediction
 
 # A judgement: the one published series with odd counts (64 cores, 64 heads, flash-attention)
 # ran at half speed at 49, 63 and 65 threads and well at 48 and 64; below 16 threads no series

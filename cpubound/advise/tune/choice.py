@@ -11,9 +11,9 @@ from cpubound.advise.tune.commands import commands, context_for
 from cpubound.advise.tune.defaults import program_defaults
 from cpubound.advise.tune.placement import CpusFor, Placement, physical_threads, place
 from cpubound.advise.tune.values import Advice, Choice, Recommendation
+from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.machine.values import Machine, format_cpu_mask
 from cpubound.model.values import ModelTraffic
-from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.units import format_significant
 from cpubound.validation import Setting
 

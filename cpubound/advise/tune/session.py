@@ -12,16 +12,16 @@ from cpubound.advise.tune.commands import commands
 from cpubound.advise.tune.placement import CpusFor, place
 from cpubound.advise.tune.target import meet_target
 from cpubound.advise.tune.values import Advice, Verified
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.prompt import predict_prompt
+from cpubound.cost.rates import weights_bandwidth
+from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.ftype import COMMON_FILE_TYPES
 from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.prompt import predict_prompt
-from cpubound.prediction.rates import weights_bandwidth
-from cpubound.prediction.values import Prediction, PromptPrediction
 from cpubound.profile import MachineProfile
 from cpubound.validation import Setting
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cpubound.advise.tune.choice import fewest_threads
 from cpubound.advise.tune.values import FileTypeRate, TargetAdvice
-from cpubound.prediction.values import Prediction
+from cpubound.cost.values import Prediction
 
 # Cells come in steps of this many (llama.cpp pads the cache it reads).
 CONTEXT_STEP = 256

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from cpubound import stats
 from cpubound.advise.tune.choice import F16, chosen_setting, flash_options
 from cpubound.advise.tune.values import Advice, Verification, Verified
+from cpubound.cost.values import Prediction
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
-from cpubound.prediction.values import Prediction
 from cpubound.validation import Setting, tokens_for
 
 MIN_ROUNDS = 3

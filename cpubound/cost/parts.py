@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from cpubound.cost.batch_rates import product_rate
+from cpubound.cost.decode import StepParts, seconds_interval, split_step, state_part
+from cpubound.cost.rates import engine_cost
+from cpubound.cost.terms import Part, part_from_rate, sum_parts
 from cpubound.model.parts import PARTS, part_of_role
 from cpubound.model.values import EXPERT_PRODUCTS, ModelTraffic, WeightRead
-from cpubound.prediction.batch_rates import product_rate
-from cpubound.prediction.decode import StepParts, seconds_interval, split_step, state_part
-from cpubound.prediction.rates import engine_cost
-from cpubound.prediction.terms import Part, part_from_rate, sum_parts
 from cpubound.profile import MachineProfile
 
 

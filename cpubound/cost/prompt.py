@@ -14,10 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cpubound.errors import ProfileError, UsageError
-from cpubound.model.values import AttentionRead, ModelTraffic
-from cpubound.prediction.batch_rates import prompt_attention_rate
-from cpubound.prediction.decode import (
+from cpubound.cost.batch_rates import prompt_attention_rate
+from cpubound.cost.decode import (
     OVERHEAD_RELATIVE_ERROR,
     overhead_seconds,
     predict_decode,
@@ -26,9 +24,11 @@ from cpubound.prediction.decode import (
     seconds_interval,
     state_part,
 )
-from cpubound.prediction.rates import attention_rate, engine_cost, weights_bandwidth
-from cpubound.prediction.terms import Part, name_bound, part_from_rate, sum_parts
-from cpubound.prediction.values import PromptPrediction, SecondsByPart
+from cpubound.cost.rates import attention_rate, engine_cost, weights_bandwidth
+from cpubound.cost.terms import Part, name_bound, part_from_rate, sum_parts
+from cpubound.cost.values import PromptPrediction, SecondsByPart
+from cpubound.errors import ProfileError, UsageError
+from cpubound.model.values import AttentionRead, ModelTraffic
 from cpubound.profile import EngineCalibration, MachineProfile
 
 

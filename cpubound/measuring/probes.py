@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from cpubound.calibration.plan import (
+from cpubound.measuring.plan import (
     AttentionShape,
     BatchShape,
     FamilyShape,

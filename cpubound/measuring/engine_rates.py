@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 
 from cpubound import stats
-from cpubound.calibration.batch_rates import batch_rates, prompt_attention_rates
-from cpubound.calibration.fit import ExpertsKey, Fit, ProbeTime, StateKey, fit_probe_times
-from cpubound.calibration.probes import AttentionKey
+from cpubound.cost.fit import ExpertsKey, Fit, ProbeTime, StateKey, fit_probe_times
 from cpubound.engine.values import EngineIdentity
+from cpubound.measuring.batch_rates import batch_rates, prompt_attention_rates
+from cpubound.measuring.probes import AttentionKey
 from cpubound.profile import (
     MAX_RELATIVE,
     AttentionRate,

@@ -15,17 +15,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cpubound.errors import ProfileError, UsageError
-from cpubound.model.values import AttentionRead, ModelTraffic
-from cpubound.prediction.batch_rates import product_rate
-from cpubound.prediction.estimated_engine import (
+from cpubound.cost.batch_rates import product_rate
+from cpubound.cost.estimated_engine import (
     estimate_engine,
     kernel_noise,
     standing_assumptions,
     standing_error,
 )
-from cpubound.prediction.kernel_form import KernelForm
-from cpubound.prediction.rates import (
+from cpubound.cost.kernel_form import KernelForm
+from cpubound.cost.rates import (
     attention_rate,
     engine_cost,
     memory_shares_at,
@@ -33,8 +31,10 @@ from cpubound.prediction.rates import (
     weight_rate,
     weights_bandwidth,
 )
-from cpubound.prediction.terms import Part, name_bound, part_from_rate, shorten, sum_parts
-from cpubound.prediction.values import Prediction, SecondsByPart
+from cpubound.cost.terms import Part, name_bound, part_from_rate, shorten, sum_parts
+from cpubound.cost.values import Prediction, SecondsByPart
+from cpubound.errors import ProfileError, UsageError
+from cpubound.model.values import AttentionRead, ModelTraffic
 from cpubound.profile import EngineCalibration, EngineCost, MachineProfile, memory_share
 
 # Two-sided 90 % of a normal distribution.

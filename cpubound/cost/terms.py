@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cpubound.prediction.rates import Rate
+from cpubound.cost.rates import Rate
 
 # A part counts as memory-bound where its rate is at least this share of read bandwidth.
 MEMORY_BOUND_SHARE = 0.80

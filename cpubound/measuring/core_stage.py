@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cpubound import stats
-from cpubound.calibration.bandwidth import REFERENCE_KERNEL, OpenBench, Progress
-from cpubound.calibration.threads import placement
 from cpubound.errors import MachineError
 from cpubound.kernels.levels import find_levels, working_set_sizes
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
 from cpubound.measured import BarrierCost, MemoryLevel, PeakRate, WorkingSetPoint
+from cpubound.measuring.bandwidth import REFERENCE_KERNEL, OpenBench, Progress
+from cpubound.measuring.threads import placement
 
 LATENCY_KERNEL = "latency"
 BARRIER_KERNEL = "barrier"

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cpubound import stats
-from cpubound.model.quant import quant_type
-from cpubound.prediction.kernel_form import (
+from cpubound.cost.kernel_form import (
     AttentionStanding,
     Growth,
     KernelForm,
@@ -25,7 +24,8 @@ from cpubound.prediction.kernel_form import (
     TypeStanding,
     read_forms,
 )
-from cpubound.prediction.rates import interpolate, own_kernel_rates, weights_bandwidth
+from cpubound.cost.rates import interpolate, own_kernel_rates, weights_bandwidth
+from cpubound.model.quant import quant_type
 from cpubound.profile import (
     AttentionRate,
     BatchRate,
@@ -38,7 +38,7 @@ from cpubound.profile import (
 
 # Where our kernel runs the same instructions on another CPU, llama.cpp's standing to it may be
 # off by this: so much types differ beside each other between x86 CPUs
-# (calibration/kernel_priors.toml, from published rates).
+# (cost/kernel_priors.toml, from published rates).
 OTHER_CPU_ERROR = 0.17
 # … and by this where it runs others. A judgement: beside each other the types of x86 and Arm
 # differ by 0.14 in the median and by up to 0.4 there, and our kernels differ too.

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from cpubound import stats
-from cpubound.calibration.fit import Fit
-from cpubound.calibration.probes import AttentionKey
+from cpubound.cost.fit import Fit
+from cpubound.measuring.probes import AttentionKey
 from cpubound.profile import MAX_RELATIVE, BatchRate, ProbeRun, PromptAttentionRate
 
 

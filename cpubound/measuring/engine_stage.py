@@ -9,14 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from cpubound import stats
-from cpubound.calibration.bandwidth import Progress
-from cpubound.calibration.engine_rates import derive_rates
-from cpubound.calibration.plan import Plan
-from cpubound.calibration.probe_runs import MeasuredCell
-from cpubound.calibration.probes import Probe, ProbeCell, probe_traffic
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
 from cpubound.errors import EngineUnavailable, MachineError, ModelFileError
+from cpubound.measuring.bandwidth import Progress
+from cpubound.measuring.engine_rates import derive_rates
+from cpubound.measuring.plan import Plan
+from cpubound.measuring.probe_runs import MeasuredCell
+from cpubound.measuring.probes import Probe, ProbeCell, probe_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.profile import EngineCalibration
 

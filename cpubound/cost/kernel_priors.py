@@ -104,7 +104,7 @@ def isa_of_cpu(cpu_info: str | None) -> str | None:
 
 @cache
 def _read_tables() -> dict[str, dict[str, tuple[float, float]]]:
-    text = (files("cpubound.calibration") / "kernel_priors.toml").read_text("utf-8")
+    text = (files("cpubound.cost") / "kernel_priors.toml").read_text("utf-8")
     return {
         table: {name: (float(value), float(error)) for name, (value, error) in rows.items()}
         for table, rows in tomllib.loads(text).items()

@@ -113,7 +113,7 @@ class KernelForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 @cache
 def read_forms() -> Mapping[str, KernelForm]:
     """Read the shipped forms by instruction set: ``x86``, ``arm``."""
-    text = (files("cpubound.prediction") / "kernel_form.toml").read_text("utf-8")
+    text = (files("cpubound.cost") / "kernel_form.toml").read_text("utf-8")
     return decode_forms(text)
 
 

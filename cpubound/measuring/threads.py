@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cpubound.calibration.placements import landmark_counts, list_placements
-from cpubound.calibration.saturation import coarse_counts
+from cpubound.cost.saturation import coarse_counts
 from cpubound.machine.values import Machine
+from cpubound.measuring.placements import landmark_counts, list_placements
 
 # Every count is measured up to here; beyond, a plan refines around the knee.
 DENSE_COUNT = 8

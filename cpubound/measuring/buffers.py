@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpubound.calibration.placements import reachable_cache_bytes
 from cpubound.machine.values import Machine
+from cpubound.measuring.placements import reachable_cache_bytes
 from cpubound.units import MIB
 
 # Four times the whole last-level cache, and never so small that a pass is under a millisecond.

@@ -21,14 +21,14 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from cpubound.cost.decode import predict_decode
+from cpubound.cost.estimated_engine import estimate_engine
+from cpubound.cost.values import Prediction
 from cpubound.errors import ProfileError, UsageError
 from cpubound.model.ftype import file_type
 from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.prediction.decode import predict_decode
-from cpubound.prediction.estimated_engine import estimate_engine
-from cpubound.prediction.values import Prediction
 from cpubound.profile import MachineProfile
 from cpubound.theory.presets import find_preset
 

@@ -124,7 +124,7 @@ def load_plan(name: str = "standard", types: tuple[str, ...] | None = None) -> P
     UsageError : an unknown type.
     """
     data: Mapping[str, Any] = tomllib.loads(
-        files("cpubound.calibration").joinpath("plans.toml").read_text(encoding="utf-8")
+        files("cpubound.measuring").joinpath("plans.toml").read_text(encoding="utf-8")
     )
     shapes = {key: value for key, value in data.items() if key.endswith("shapes")}
     plan = msgspec.convert({**data[name], **shapes}, Plan)

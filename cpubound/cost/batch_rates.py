@@ -13,8 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from cpubound import stats
-from cpubound.model.values import WeightRead
-from cpubound.prediction.rates import (
+from cpubound.cost.rates import (
     Rate,
     attention_rows,
     expert_rate,
@@ -22,6 +21,7 @@ from cpubound.prediction.rates import (
     rate_of_family,
     weight_rate,
 )
+from cpubound.model.values import WeightRead
 from cpubound.profile import EngineCalibration, PromptAttentionRate
 
 # Beside the spread of the samples: rows of another length, shapes of another size. A

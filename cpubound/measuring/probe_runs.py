@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cpubound.calibration.probes import Probe, ProbeCell, probe_traffic
+from cpubound.measuring.probes import Probe, ProbeCell, probe_traffic
 from cpubound.profile import REFERENCE_QUERY_HEADS, ProbeRun
 
 

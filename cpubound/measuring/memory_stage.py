@@ -11,7 +11,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from cpubound import stats
-from cpubound.calibration.bandwidth import (
+from cpubound.cost.saturation import find_saturation, next_count, saturation_point
+from cpubound.errors import MachineError
+from cpubound.kernels.values import Measurement
+from cpubound.machine.values import Machine
+from cpubound.measured import NodeMeasurement, PlacedMeasurement
+from cpubound.measuring.bandwidth import (
     REFERENCE_KERNEL,
     BandwidthCell,
     BandwidthRun,
@@ -20,16 +25,11 @@ from cpubound.calibration.bandwidth import (
     Progress,
     measure_bandwidth,
 )
-from cpubound.calibration.buffers import BufferSizes
-from cpubound.calibration.noise import STABLE_MOVE, estimate_move
-from cpubound.calibration.placements import COMPACT, SPREAD, plan_node_pairs, plan_teams
-from cpubound.calibration.plan import Plan
-from cpubound.calibration.saturation import find_saturation, next_count, saturation_point
-from cpubound.calibration.threads import is_dense, placement, thread_counts
-from cpubound.errors import MachineError
-from cpubound.kernels.values import Measurement
-from cpubound.machine.values import Machine
-from cpubound.measured import NodeMeasurement, PlacedMeasurement
+from cpubound.measuring.buffers import BufferSizes
+from cpubound.measuring.noise import STABLE_MOVE, estimate_move
+from cpubound.measuring.placements import COMPACT, SPREAD, plan_node_pairs, plan_teams
+from cpubound.measuring.plan import Plan
+from cpubound.measuring.threads import is_dense, placement, thread_counts
 from cpubound.profile import SaturationPoint
 
 _Row = TypeVar("_Row", PlacedMeasurement, NodeMeasurement)

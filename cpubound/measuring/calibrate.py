@@ -10,25 +10,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cpubound import __version__
-from cpubound.calibration.bandwidth import (
-    OpenBench,
-    Progress,
-    ReferenceReader,
-    open_references,
-)
-from cpubound.calibration.buffers import BufferSizes, available_bytes
-from cpubound.calibration.core_stage import CoreFindings, CoreInstruments, measure_cores
-from cpubound.calibration.engine_stage import WriteModel, calibrate_engine
-from cpubound.calibration.memory_stage import MemoryFindings, measure_memory, reference_cell
-from cpubound.calibration.noise import assess_noise, noise_warnings
-from cpubound.calibration.plan import Plan, probe_bytes
-from cpubound.calibration.probes import plan_probes
-from cpubound.calibration.threads import placement
 from cpubound.engine.runner import Runner
 from cpubound.errors import CpuboundError
 from cpubound.machine.activity import read_activity
 from cpubound.machine.files import Root
 from cpubound.machine.values import Machine
+from cpubound.measuring.bandwidth import (
+    OpenBench,
+    Progress,
+    ReferenceReader,
+    open_references,
+)
+from cpubound.measuring.buffers import BufferSizes, available_bytes
+from cpubound.measuring.core_stage import CoreFindings, CoreInstruments, measure_cores
+from cpubound.measuring.engine_stage import WriteModel, calibrate_engine
+from cpubound.measuring.memory_stage import MemoryFindings, measure_memory, reference_cell
+from cpubound.measuring.noise import assess_noise, noise_warnings
+from cpubound.measuring.plan import Plan, probe_bytes
+from cpubound.measuring.probes import plan_probes
+from cpubound.measuring.threads import placement
 from cpubound.profile import EngineCalibration, MachineProfile
 
 # The engine runs at no more thread counts than this: each costs every probe once more.

@@ -3,7 +3,7 @@
     t = Σ over types  bytes / R(type, T)  +  KV bytes / A(T)  +  state bytes / R(fastest, T)
         +  products · c · (1 + log2 T)
 
-    R(type, T) = ((K(type) · T)^−p + B^−p)^(−1/p),  the law of ``calibration.saturation``
+    R(type, T) = ((K(type) · T)^−p + B^−p)^(−1/p),  the law of ``cost.saturation``
     A(T) = ((a · T)^−2 + B^−2)^(−1/2)
 
 Few rows never tell all of this. Every parameter has a prior in its logarithm, and the fit is
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cpubound.calibration.kernel_priors import KernelPriors
+from cpubound.cost.kernel_priors import KernelPriors
 from cpubound.model.quant import quant_type
 
 # Degrees of freedom of the residuals: tails heavy enough for rows that went wrong.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from cpubound import __version__
-from cpubound.calibration.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors
-from cpubound.calibration.rate_fit import RateRow, RatesFit, fit_rates
+from cpubound.cost.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors
+from cpubound.cost.rate_fit import RateRow, RatesFit, fit_rates
 from cpubound.engine.values import EngineIdentity
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
