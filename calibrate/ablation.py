@@ -18,7 +18,7 @@ from cpubound import stats
 from cpubound.cost.fit import ProbeTime
 from cpubound.engine.values import EngineIdentity
 from cpubound.measuring.engine_rates import derive_rates, probe_time
-from cpubound.profile import (
+from cpubound.profile.values import (
     REFERENCE_QUERY_HEADS,
     EngineCalibration,
     MachineProfile,

@@ -33,7 +33,8 @@ from cpubound.measuring.probes import plan_probes
 from cpubound.model.resolve import resolve_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile, load_profile, save_profile
+from cpubound.profile.file import load_profile, save_profile
+from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.report.validation import validation_document
 from cpubound.units import MIB, format_percent, format_significant

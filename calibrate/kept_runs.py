@@ -13,7 +13,8 @@ import msgspec
 from calibrate.accuracy import GROUPS_FILE, Group
 from cpubound.cost.values import Prediction
 from cpubound.model.resolve import resolve_model
-from cpubound.profile import MachineProfile, load_profile
+from cpubound.profile.file import load_profile
+from cpubound.profile.values import MachineProfile
 from cpubound.validation import plan_cell
 
 

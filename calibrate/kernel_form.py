@@ -28,7 +28,8 @@ from cpubound.cost.kernel_form import (
 from cpubound.cost.rates import KERNEL_FAMILIES, interpolate, own_kernel_rates, weight_rate
 from cpubound.model.quant import quant_type
 from cpubound.model.values import WeightRead
-from cpubound.profile import EngineCalibration, MachineProfile, load_profile
+from cpubound.profile.file import load_profile
+from cpubound.profile.values import EngineCalibration, MachineProfile
 
 # Row lengths at which a type's factor is told; between them it is interpolated.
 COLUMNS = (512, 1024, 2048, 4096, 8192)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from cpubound.cost.kernel_form import Costs, KernelForm
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 
 def header_lines(profiles: Sequence[MachineProfile]) -> list[str]:

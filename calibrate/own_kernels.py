@@ -18,7 +18,7 @@ from cpubound.cost.estimated_engine import isa_of
 from cpubound.cost.kernel_form import KernelForm
 from cpubound.cost.values import Prediction
 from cpubound.model.resolve import resolve_model
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent
 from cpubound.validation import tokens_for

@@ -21,7 +21,7 @@ from calibrate.own_kernels import judge_runs
 from cpubound import stats
 from cpubound.cost.rates import read_bandwidth
 from cpubound.cost.values import Prediction
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent, format_significant
 

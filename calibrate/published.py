@@ -37,7 +37,7 @@ from cpubound.model.identify import catalog_name_in, file_type_in
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelTraffic, WeightRead
-from cpubound.profile import load_profile
+from cpubound.profile.file import load_profile
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cpubound import stats
-from cpubound.profile import default_profile_path
+from cpubound.profile.file import default_profile_path
 
 
 def main(argv: Sequence[str]) -> int:

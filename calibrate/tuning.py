@@ -36,7 +36,8 @@ from cpubound.engine.synth import write_model
 from cpubound.engine.values import RunSettings
 from cpubound.model.resolve import resolve_model
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile, load_profile
+from cpubound.profile.file import load_profile
+from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.validation import Setting
 

@@ -14,7 +14,7 @@ from cpubound import stats
 from cpubound.cost.kernel_priors import KernelPriors, kernel_priors, read_priors
 from cpubound.cost.rate_fit import RateRow, fit_rates
 from cpubound.model.quant import quant_type
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 # A type that a series leaves this open says nothing.
 MOST_OPEN = 0.35

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         what_if as what_if,
     )
     from cpubound.errors import CpuboundError as CpuboundError
-    from cpubound.profile import load_profile as load_profile
+    from cpubound.profile.file import load_profile as load_profile
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,7 @@ _HOMES = {
     "compare": "cpubound.api",
     "diagnose": "cpubound.api",
     "inspect_model": "cpubound.api",
-    "load_profile": "cpubound.profile",
+    "load_profile": "cpubound.profile.file",
     "predict": "cpubound.api",
     "tune": "cpubound.api",
     "validate": "cpubound.api",

@@ -22,7 +22,7 @@ from cpubound.measuring.from_rates import profile_from_rates, rate_row
 from cpubound.model.identify import ModelClues, fits_tensor_bytes, identify_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.validation import Cell, Validation, summarize
 
 _NAMED_ROWS = 5

@@ -16,7 +16,7 @@ from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.validation import Progress, Setting
 
 MIN_ROUNDS = 3

@@ -18,7 +18,7 @@ from cpubound.engine.runner import Runner
 from cpubound.engine.values import EngineIdentity, RunSettings
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 # A run is short, so that many of them sample the machine's weather.
 RUN_SECONDS = 1.0

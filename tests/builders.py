@@ -9,7 +9,7 @@ from cpubound.cost.values import Prediction
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
 from cpubound.model.values import AttentionRead, ModelTraffic, WeightRead
-from cpubound.profile import (
+from cpubound.profile.values import (
     AttentionRate,
     EngineCalibration,
     EngineCost,

@@ -17,7 +17,7 @@ from cpubound.errors import InputError
 from cpubound.measuring.from_rates import rate_row
 from cpubound.model.catalog import catalog_model
 from cpubound.model.traffic import compute_traffic
-from cpubound.profile import load_profile, save_profile
+from cpubound.profile.file import load_profile, save_profile
 
 DATA = Path(__file__).parent / "data" / "llama_bench"
 # ggml-org/llama.cpp pull request 11390: one machine, one model, six thread counts.

@@ -14,7 +14,7 @@ from cpubound.measuring.calibrate import calibrate, engine_thread_counts
 from cpubound.measuring.plan import load_plan, probe_bytes
 from cpubound.measuring.probes import plan_probes
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 PLAN = msgspec.structs.replace(
     load_plan("quick", types=("Q8_0",)), engine_rounds=1, bandwidth_rounds=3

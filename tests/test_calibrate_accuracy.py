@@ -10,7 +10,7 @@ from test_validation import PROFILE, cell, observe
 
 from calibrate import ablation, accuracy
 from cpubound.cost.rates import expert_rate
-from cpubound.profile import ProbeRun
+from cpubound.profile.values import ProbeRun
 
 
 def judged(seconds: float, kernel_tokens_per_s: float = 10.0) -> accuracy.JudgedCell:

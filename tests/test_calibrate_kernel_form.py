@@ -13,14 +13,8 @@ from calibrate.kernel_form_toml import form_lines
 from cpubound.cost.estimated_engine import estimate_engine, share_memory
 from cpubound.cost.kernel_form import decode_forms
 from cpubound.cost.rates import weight_rate
-from cpubound.profile import (
-    BatchRate,
-    EngineCost,
-    EngineRate,
-    MachineProfile,
-    StateRate,
-    save_profile,
-)
+from cpubound.profile.file import save_profile
+from cpubound.profile.values import BatchRate, EngineCost, EngineRate, MachineProfile, StateRate
 
 OWN = {"F16": 20.0 * GB, "F32": 16.0 * GB, "Q4_K": 12.0 * GB}
 SHARPNESS = 2.5

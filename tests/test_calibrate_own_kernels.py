@@ -12,7 +12,7 @@ from calibrate import own_kernels
 from calibrate.accuracy import Group
 from calibrate.kept_runs import Run, read_runs
 from calibrate.kernel_form import fit_form
-from cpubound.profile import save_profile
+from cpubound.profile.file import save_profile
 
 GROUP = Group(models=("llama-3.2-1b:Q4_K_M", "llama-3.2-3b:Q4_K_M"), threads=(1, 2))
 

@@ -10,7 +10,7 @@ from test_calibrate_accuracy import probe
 from calibrate import pooled
 from calibrate.accuracy import Group
 from calibrate.kept_runs import Run
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 GROUP = Group(models=("smollm2-135m:F16", "smollm2-360m:F16"), threads=(1, 2))
 

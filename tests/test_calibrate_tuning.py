@@ -20,7 +20,7 @@ from calibrate.tuning import (
     run_grid,
 )
 from cpubound.engine.values import RunSettings
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 ATTENTION = {
     ("f16", "f16", True): 4.0 * GB,

@@ -21,7 +21,8 @@ from fakes import tiny_model, zero_blocks
 from cpubound.cli import COMMANDS, main
 from cpubound.engine.synth import write_model
 from cpubound.errors import EngineUnavailable
-from cpubound.profile import MachineProfile, load_profile, save_profile
+from cpubound.profile.file import load_profile, save_profile
+from cpubound.profile.values import MachineProfile
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -12,7 +12,8 @@ from builders import GB, build_engine, build_machine, build_profile, build_traff
 from cpubound.advise.compare import Comparison, compare_profiles
 from cpubound.cli import main
 from cpubound.cost.decode import predict_decode
-from cpubound.profile import MachineProfile, judge_noise, save_profile
+from cpubound.profile.file import save_profile
+from cpubound.profile.values import MachineProfile, judge_noise
 from cpubound.report.comparison import comparison_text
 
 ATTENTION = {("f16", "f16", True): 4.0 * GB}

@@ -8,13 +8,13 @@ from fake_bench import FakeLab
 
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Cache, Machine
-from cpubound.measured import WorkingSetPoint
 from cpubound.measuring.core_stage import (
     CoreFindings,
     CoreInstruments,
     measure_cores,
     name_levels,
 )
+from cpubound.profile.values import WorkingSetPoint
 from cpubound.units import KIB, MIB
 
 # A made-up hierarchy: capacity, bytes per second, seconds of a load.

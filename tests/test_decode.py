@@ -16,7 +16,7 @@ from cpubound.cost.rates import (
     weight_rate,
 )
 from cpubound.errors import ProfileError, UsageError
-from cpubound.profile import EngineRate
+from cpubound.profile.values import EngineRate
 
 BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}
 GEMV_Q4_K = build_measurement(2, 18.0 * GB, kernel="gemv_q4_k")
@@ -111,7 +111,7 @@ def test_the_largest_part_is_named_as_what_binds(
 
 
 def test_a_noisy_machine_gets_a_wider_interval() -> None:
-    from cpubound.profile import judge_noise
+    from cpubound.profile.values import judge_noise
 
     traffic = build_traffic({"Q4_0": 10**9})
     engine = build_engine(RATES)

@@ -18,8 +18,8 @@ from cpubound.advise.engines import ENGINES, find_engine
 from cpubound.cli import main
 from cpubound.errors import InputError, UsageError
 from cpubound.machine import read_machine
-from cpubound.measured import PeakRate
-from cpubound.profile import BatchRate, MachineProfile, save_profile
+from cpubound.profile.file import save_profile
+from cpubound.profile.values import BatchRate, MachineProfile, PeakRate
 from cpubound.theory.presets import find_preset
 
 MODEL = "llama-3.1-8b:Q4_0"

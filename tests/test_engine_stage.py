@@ -13,7 +13,7 @@ from cpubound.measuring.engine_stage import calibrate_engine
 from cpubound.measuring.plan import Plan, load_plan
 from cpubound.measuring.probes import Probe, ProbeCell, plan_probes, probe_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.profile import EngineCalibration
+from cpubound.profile.values import EngineCalibration
 from cpubound.units import MIB
 
 RATES = {"Q8_0": 20.0 * GB, "Q4_K": 12.0 * GB}

@@ -29,7 +29,7 @@ from cpubound.cost.rates import (
     weight_rate,
 )
 from cpubound.model.values import WeightRead
-from cpubound.profile import EngineCalibration, MachineProfile
+from cpubound.profile.values import EngineCalibration, MachineProfile
 
 FORMS = decode_forms(
     """

@@ -13,7 +13,7 @@ from cpubound.cost.fit import (
     StateKey,
     fit_probe_times,
 )
-from cpubound.profile import memory_share, memory_shares
+from cpubound.cost.memory_shares import memory_share, memory_shares
 from cpubound.stats import hat_weights
 
 RATES = {"Q4_0": 20e9, "F16": 25e9, "Q6_K": 12e9}

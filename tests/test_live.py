@@ -31,7 +31,7 @@ from cpubound.machine import read_machine
 from cpubound.machine.activity import Activity
 from cpubound.machine.counters import Counters
 from cpubound.machine.processes import ProcessTime
-from cpubound.profile import save_profile
+from cpubound.profile.file import save_profile
 from cpubound.report.diagnosis import diagnosis_document, diagnosis_text
 from cpubound.report.live import live_text
 

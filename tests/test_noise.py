@@ -5,7 +5,7 @@ from builders import build_machine
 
 from cpubound.machine.activity import Activity
 from cpubound.measuring.noise import assess_noise, estimate_move, noise_warnings
-from cpubound.profile import Noise
+from cpubound.profile.values import Noise
 
 QUIET = (0.99, 1.0, 1.01) * 5
 BEFORE = Activity(

@@ -14,7 +14,7 @@ from cpubound.cli import main
 from cpubound.cli.predict import CURVE_POINTS, CURVE_TOKENS, curve_depths
 from cpubound.cost.decode import predict_decode
 from cpubound.model.resolve import resolve_model
-from cpubound.profile import save_profile
+from cpubound.profile.file import save_profile
 from cpubound.validation import Validation
 
 PROFILE = build_profile(

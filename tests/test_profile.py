@@ -6,19 +6,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from builders import GB, build_engine, build_measurement, build_profile
+from builders import GB, build_engine, build_profile
 
 from cpubound.errors import MachineError, ProfileError, UsageError
-from cpubound.profile import (
+from cpubound.profile.file import (
     check_writable,
     default_profile_path,
-    find_saturation,
-    judge_noise,
     load_profile,
     profile_document,
     save_default_profile,
     save_profile,
 )
+from cpubound.profile.values import judge_noise
 
 
 @pytest.fixture
@@ -165,12 +164,6 @@ def test_a_place_that_cannot_be_written_is_found_before_measuring(tmp_path: Path
     (tmp_path / "file").write_text("")
     with pytest.raises(MachineError, match="--out"):
         check_writable(tmp_path / "file" / "p.json")
-
-
-def test_saturation_is_the_smallest_count_within_three_per_cent() -> None:
-    rates = {1: 20.0, 2: 39.0, 3: 40.0, 4: 40.1}
-    assert find_saturation(build_measurement(t, r * 1e9) for t, r in rates.items()) == 2
-    assert find_saturation([]) is None
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,12 @@ from cpubound.measuring.plan import load_plan
 from cpubound.measuring.probes import plan_probes
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import WeightRead
-from cpubound.profile import BatchRate, EngineCalibration, MachineProfile, PromptAttentionRate
+from cpubound.profile.values import (
+    BatchRate,
+    EngineCalibration,
+    MachineProfile,
+    PromptAttentionRate,
+)
 from cpubound.prompt_validation import plan_prompt, run_prompts
 from cpubound.units import MIB
 from cpubound.validation import Setting, byte_budget_shares, last_batch_on_budget, summarize

@@ -5,14 +5,16 @@ from typing import Any
 import msgspec
 from builders import build_measurement, build_profile
 
-from cpubound.measured import (
+from cpubound.profile.values import (
     BarrierCost,
+    MachineProfile,
     MemoryLevel,
     NodeMeasurement,
+    Noise,
     PeakRate,
     PlacedMeasurement,
+    SaturationPoint,
 )
-from cpubound.profile import MachineProfile, Noise, SaturationPoint
 from cpubound.report.profile import noise_line, profile_text
 
 GB = 10**9

@@ -17,7 +17,7 @@ from cpubound.advise.registry import PREDICTED_RULES, RUN_RULES, find_run_findin
 from cpubound.advise.values import ERROR, INFO, SEVERITIES, WARNING, Finding
 from cpubound.machine.values import Cache, CoreKind, MemoryModule, NumaNode
 from cpubound.model.quant import quant_type
-from cpubound.profile import judge_noise
+from cpubound.profile.values import judge_noise
 
 GIB = 2**30
 RULES = {**RUN_RULES, **PREDICTED_RULES}

@@ -15,7 +15,7 @@ from test_cli import standard_profile
 
 from cpubound.cli import main
 from cpubound.cli.termination import Terminated, interrupt_on_sigterm
-from cpubound.profile import save_profile
+from cpubound.profile.file import save_profile
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGTERM")
 

@@ -9,7 +9,7 @@ from fakes import tiny_model
 from cpubound.advise.tune.session import Session, advise
 from cpubound.advise.tune.values import Recommendation
 from cpubound.machine.values import Cache
-from cpubound.measured import PlacedMeasurement
+from cpubound.profile.values import PlacedMeasurement
 
 L3 = Cache(
     level=3, type="unified", size_bytes=2**25, instances=2, shared_cpus=((0, 1, 2, 3), (4, 5, 6, 7))

@@ -8,7 +8,7 @@ from fakes import tiny_model
 
 from cpubound.advise.tune import Advice
 from cpubound.advise.tune.session import Session, advise
-from cpubound.profile import BatchRate, MachineProfile
+from cpubound.profile.values import BatchRate, MachineProfile
 
 SMT = tuple((cpu, cpu + 2) for cpu in range(2))
 

@@ -11,7 +11,7 @@ from builders import GB, build_engine, build_machine, build_profile
 from fake_machine import FakeMachine, build_server
 
 from cpubound.cli import main
-from cpubound.profile import save_profile
+from cpubound.profile.file import save_profile
 
 Run = Callable[..., str]
 

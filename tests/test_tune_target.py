@@ -12,7 +12,7 @@ from cpubound.advise.tune.session import Session, advise
 from cpubound.advise.tune.values import TargetAdvice
 from cpubound.model.catalog import catalog_entry
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 RATES = {name: {1: 10.0 * GB, 2: 20.0 * GB} for name in ("Q4_0", "Q4_K", "Q8_0", "F16")}
 ATTENTION = {("f16", "f16", True): 4.0 * GB, ("f16", "f16", False): 8.0 * GB}

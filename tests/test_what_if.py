@@ -21,7 +21,7 @@ from cpubound.cost.what_if import (
 from cpubound.errors import ProfileError, UsageError
 from cpubound.machine.values import MemoryModule
 from cpubound.model.catalog import catalog_entry
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 LAW = MemoryLaw(limit_bytes_per_s=50.0 * GB, sharpness=3.0)
 SPEC = catalog_entry("llama-3.1-8b").at("Q8_0")

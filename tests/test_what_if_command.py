@@ -10,7 +10,7 @@ import pytest
 from builders import GB, build_engine, build_profile
 
 from cpubound.cli import main
-from cpubound.profile import save_profile
+from cpubound.profile.file import save_profile
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -16,7 +16,7 @@ from cpubound.machine.values import Machine
 from cpubound.model.hyper import HyperParameters
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import msgspec
 from cpubound.cost.rates import Rate, attention_rate, weight_rate
 from cpubound.cost.values import Prediction
 from cpubound.machine.values import Machine, MemoryModule
-from cpubound.profile import EngineCalibration, MachineProfile
+from cpubound.profile.values import EngineCalibration, MachineProfile
 from cpubound.units import format_binary_bytes
 
 # Rates are compared at one row length, that of a common hidden size.

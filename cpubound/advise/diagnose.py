@@ -15,7 +15,7 @@ from cpubound.advise.values import ERROR, WARNING, Finding
 from cpubound.cost.rates import kernel_rate
 from cpubound.errors import ProfileError
 from cpubound.model.values import ModelTraffic
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.theory.analysis import last_context_of, ridge_of
 from cpubound.theory.budget import Roofs
 from cpubound.theory.presets import Preset

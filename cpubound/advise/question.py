@@ -11,7 +11,7 @@ from cpubound.advise.logs import LoggedRun
 from cpubound.errors import InputError, UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.units import format_binary_bytes
 
 # Logs print sizes and counts to three or more digits; file types lie further apart.

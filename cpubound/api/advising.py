@@ -28,7 +28,8 @@ from cpubound.engine.watch import LiveFacts
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile, load_profile
+from cpubound.profile.file import load_profile
+from cpubound.profile.values import MachineProfile
 from cpubound.validation import Setting
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from cpubound.errors import MachineError, UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.profile import MachineProfile, load_profile
+from cpubound.profile.file import load_profile
+from cpubound.profile.values import MachineProfile
 
 Progress = Callable[[str, float], None]
 
@@ -33,7 +34,7 @@ def spec_of(model: str | ModelSpec) -> ModelSpec:
 
 def saved_profile() -> MachineProfile | None:
     """Return the profile of this machine, None if it was never calibrated."""
-    from cpubound.profile import default_profile_path
+    from cpubound.profile.file import default_profile_path
 
     return load_profile() if default_profile_path().exists() else None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cpubound.api.common import Progress
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 if TYPE_CHECKING:
     from cpubound.engine.inprocess import LlamaCppRunner

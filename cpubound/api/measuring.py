@@ -23,7 +23,8 @@ from cpubound.api.predicting import inspect_model, predict_best
 from cpubound.breakdown import Breakdown
 from cpubound.errors import UsageError
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.profile import MachineProfile, load_profile
+from cpubound.profile.file import load_profile
+from cpubound.profile.values import MachineProfile
 from cpubound.prompt_validation import PromptValidation
 from cpubound.validation import Setting, Validation
 

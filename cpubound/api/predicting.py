@@ -11,7 +11,8 @@ from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.cost.what_if import WhatIf
 from cpubound.errors import CpuboundError, ProfileError
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.profile import MachineProfile, load_profile
+from cpubound.profile.file import load_profile
+from cpubound.profile.values import MachineProfile
 
 
 def inspect_model(

@@ -60,7 +60,7 @@ def command(
     from cpubound.cli.output import print_result, warn_beyond_training
     from cpubound.cli.progress import progress_bar
     from cpubound.model.resolve import resolve_model
-    from cpubound.profile import load_profile
+    from cpubound.profile.file import load_profile
     from cpubound.report import breakdown as report
 
     profile = load_profile(profile_path) if profile_path else api.saved_profile()

@@ -12,7 +12,7 @@ from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 if TYPE_CHECKING:
     from cpubound.cost.values import Prediction
-    from cpubound.profile import MachineProfile
+    from cpubound.profile.values import MachineProfile
 
 # Models that most people know, from a phone's to a server's.
 WELL_KNOWN = (
@@ -67,7 +67,7 @@ def command(
     from cpubound import api
     from cpubound.cli.output import check_new_file, print_result
     from cpubound.cli.progress import progress_bar
-    from cpubound.profile import profile_document
+    from cpubound.profile.file import profile_document
     from cpubound.report.fitted_profile import fitted_table, fitted_text
     from cpubound.report.plots import plot_saturation
     from cpubound.report.profile import bandwidth_table, profile_text
@@ -138,7 +138,7 @@ def _fit_file(
 
 def save(profile: MachineProfile, out: str | None) -> Path:
     """Save a profile where it was asked for, or as this machine's."""
-    from cpubound.profile import save_default_profile, save_profile
+    from cpubound.profile.file import save_default_profile, save_profile
 
     if out is None:
         return save_default_profile(profile)
@@ -148,7 +148,7 @@ def save(profile: MachineProfile, out: str | None) -> Path:
 
 def check_place(out: str | None) -> None:
     """Raise before two minutes are spent if the profile cannot be saved."""
-    from cpubound.profile import check_writable, default_profile_path
+    from cpubound.profile.file import check_writable, default_profile_path
 
     check_writable(Path(out) if out is not None else default_profile_path())
 

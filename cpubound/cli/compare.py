@@ -42,7 +42,7 @@ def command(
     from cpubound import api
     from cpubound.cli.output import print_result
     from cpubound.model.resolve import resolve_model, resolve_models
-    from cpubound.profile import load_profile
+    from cpubound.profile.file import load_profile
     from cpubound.report import comparison as report
 
     if not models:

@@ -118,7 +118,7 @@ def command(
     from cpubound import api
     from cpubound.cli.progress import progress_bar
     from cpubound.errors import UsageError
-    from cpubound.profile import load_profile
+    from cpubound.profile.file import load_profile
 
     if not live:
         refuse_without("--live", "--seconds")

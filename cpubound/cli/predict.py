@@ -85,7 +85,7 @@ def command(
     from cpubound.cli.output import print_result
     from cpubound.errors import UsageError
     from cpubound.model.resolve import resolve_models
-    from cpubound.profile import load_profile
+    from cpubound.profile.file import load_profile
     from cpubound.report import predictions as report
     from cpubound.report.plots import plot_predictions
     from cpubound.report.prompts import prompt_text

@@ -20,7 +20,7 @@ from cpubound.cli.picture import check_picture, plot_option, write_picture
 
 if TYPE_CHECKING:
     from cpubound.model.values import ModelSpec
-    from cpubound.profile import MachineProfile
+    from cpubound.profile.values import MachineProfile
     from cpubound.report.roofline_document import MachineLine
     from cpubound.theory.budget import Roofs
     from cpubound.theory.source import ModelSource
@@ -236,7 +236,7 @@ def _my_machine(
     profile_path: str | None, quantised: bool
 ) -> tuple[Roofs, MachineLine, float | None, MachineProfile]:
     from cpubound.errors import ProfileError
-    from cpubound.profile import load_profile
+    from cpubound.profile.file import load_profile
     from cpubound.report.roofline_document import MachineLine
     from cpubound.theory.budget import Roofs
 

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from cpubound.cost.values import Prediction
     from cpubound.model.values import ModelSpec
-    from cpubound.profile import MachineProfile
+    from cpubound.profile.values import MachineProfile
 
 # What people choose among; every type of every model would be a table of a thousand rows.
 FITS_FILE_TYPES = ("Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_XS", "Q3_K_M")

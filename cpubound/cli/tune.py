@@ -17,7 +17,7 @@ from cpubound.cli.options import (
 
 if TYPE_CHECKING:
     from cpubound.machine.values import Machine
-    from cpubound.profile import MachineProfile
+    from cpubound.profile.values import MachineProfile
 
 DEFAULT_SECONDS = 40.0
 
@@ -82,7 +82,7 @@ def command(
     from cpubound.cli.progress import progress_bar
     from cpubound.errors import UsageError
     from cpubound.model.resolve import resolve_model
-    from cpubound.profile import load_profile
+    from cpubound.profile.file import load_profile
     from cpubound.report import advice as report
 
     if not verify:

@@ -95,7 +95,7 @@ def command(
     from cpubound.cli.progress import progress_bar
     from cpubound.errors import UsageError
     from cpubound.model.resolve import file_types_for, resolve_models
-    from cpubound.profile import load_profile
+    from cpubound.profile.file import load_profile
     from cpubound.report import validation as report
     from cpubound.report.plots import plot_validation
     from cpubound.report.profile import noise_line
@@ -189,7 +189,7 @@ def _compare_file(
     from cpubound.bench_files import validate_from
     from cpubound.cli.output import print_result
     from cpubound.model.resolve import resolve_models
-    from cpubound.profile import load_profile
+    from cpubound.profile.file import load_profile
     from cpubound.report import validation as report
     from cpubound.report.plots import plot_validation
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cpubound.profile import MachineProfile
+    from cpubound.profile.values import MachineProfile
 
 
 def print_answers(

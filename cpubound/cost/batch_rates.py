@@ -22,7 +22,7 @@ from cpubound.cost.rates import (
     weight_rate,
 )
 from cpubound.model.values import WeightRead
-from cpubound.profile import EngineCalibration, PromptAttentionRate
+from cpubound.profile.values import EngineCalibration, PromptAttentionRate
 
 # Beside the spread of the samples: rows of another length, shapes of another size. A
 # judgement; docs/accuracy.md has the held-out errors.

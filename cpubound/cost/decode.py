@@ -23,6 +23,7 @@ from cpubound.cost.estimated_engine import (
     standing_error,
 )
 from cpubound.cost.kernel_form import KernelForm
+from cpubound.cost.memory_shares import memory_share
 from cpubound.cost.rates import (
     attention_rate,
     engine_cost,
@@ -35,7 +36,7 @@ from cpubound.cost.terms import Part, name_bound, part_from_rate, shorten, sum_p
 from cpubound.cost.values import Prediction, SecondsByPart
 from cpubound.errors import ProfileError, UsageError
 from cpubound.model.values import AttentionRead, ModelTraffic
-from cpubound.profile import EngineCalibration, EngineCost, MachineProfile, memory_share
+from cpubound.profile.values import EngineCalibration, EngineCost, MachineProfile
 
 # Two-sided 90 % of a normal distribution.
 NORMAL_90 = 1.645

@@ -26,7 +26,7 @@ from cpubound.cost.kernel_form import (
 )
 from cpubound.cost.rates import interpolate, own_kernel_rates, weights_bandwidth
 from cpubound.model.quant import quant_type
-from cpubound.profile import (
+from cpubound.profile.values import (
     AttentionRate,
     BatchRate,
     EngineCalibration,

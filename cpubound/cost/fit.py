@@ -19,12 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cpubound import stats
-from cpubound.profile import (
-    REFERENCE_QUERY_HEADS,
-    long_row_seconds,
-    memory_share,
-    memory_shares,
-)
+from cpubound.cost.memory_shares import long_row_seconds, memory_share, memory_shares
+from cpubound.profile.values import REFERENCE_QUERY_HEADS
 
 # Huber's constant: residuals beyond 1.345 σ count linearly, 95 % efficient for normal noise.
 HUBER = 1.345

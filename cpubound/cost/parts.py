@@ -11,7 +11,7 @@ from cpubound.cost.rates import engine_cost
 from cpubound.cost.terms import Part, part_from_rate, sum_parts
 from cpubound.model.parts import PARTS, part_of_role
 from cpubound.model.values import EXPERT_PRODUCTS, ModelTraffic, WeightRead
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,7 +29,7 @@ from cpubound.cost.terms import Part, name_bound, part_from_rate, sum_parts
 from cpubound.cost.values import PromptPrediction, SecondsByPart
 from cpubound.errors import ProfileError, UsageError
 from cpubound.model.values import AttentionRead, ModelTraffic
-from cpubound.profile import EngineCalibration, MachineProfile
+from cpubound.profile.values import EngineCalibration, MachineProfile
 
 
 def predict_prompt(

@@ -9,8 +9,9 @@ from typing import TypeVar
 import msgspec
 
 from cpubound import stats
+from cpubound.cost.memory_shares import long_row_seconds, memory_shares
 from cpubound.model.quant import quant_type
-from cpubound.profile import (
+from cpubound.profile.values import (
     REFERENCE_QUERY_HEADS,
     AttentionRate,
     EngineCalibration,
@@ -19,8 +20,6 @@ from cpubound.profile import (
     MachineProfile,
     PromptAttentionRate,
     StateRate,
-    long_row_seconds,
-    memory_shares,
 )
 
 # Types whose llama.cpp kernels share their inner loop; the first measured one stands in for

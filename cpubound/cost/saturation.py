@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from cpubound import stats
-from cpubound.profile import SaturationPoint
+from cpubound.profile.values import SaturationPoint
 
 # The saturation point: the smallest thread count within this of the best.
 TOLERANCE = 0.03

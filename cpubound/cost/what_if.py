@@ -29,7 +29,7 @@ from cpubound.model.ftype import file_type
 from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.theory.presets import find_preset
 
 _KINDS = ("bandwidth", "channels", "memory", "quant", "kv", "threads", "depth", "flash-attn")

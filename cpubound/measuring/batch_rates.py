@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cpubound import stats
 from cpubound.cost.fit import Fit
 from cpubound.measuring.probes import AttentionKey
-from cpubound.profile import MAX_RELATIVE, BatchRate, ProbeRun, PromptAttentionRate
+from cpubound.profile.values import MAX_RELATIVE, BatchRate, ProbeRun, PromptAttentionRate
 
 
 def batch_rates(prompts: Sequence[ProbeRun], fit: Fit, threads: int) -> tuple[BatchRate, ...]:

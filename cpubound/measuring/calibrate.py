@@ -29,7 +29,7 @@ from cpubound.measuring.noise import assess_noise, noise_warnings
 from cpubound.measuring.plan import Plan, probe_bytes
 from cpubound.measuring.probes import plan_probes
 from cpubound.measuring.threads import placement
-from cpubound.profile import EngineCalibration, MachineProfile
+from cpubound.profile.values import EngineCalibration, MachineProfile
 
 # The engine runs at no more thread counts than this: each costs every probe once more.
 MAX_ENGINE_COUNTS = 6

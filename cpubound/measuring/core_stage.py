@@ -12,9 +12,9 @@ from cpubound.errors import MachineError
 from cpubound.kernels.levels import find_levels, working_set_sizes
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
-from cpubound.measured import BarrierCost, MemoryLevel, PeakRate, WorkingSetPoint
 from cpubound.measuring.bandwidth import REFERENCE_KERNEL, OpenBench, Progress
 from cpubound.measuring.threads import placement
+from cpubound.profile.values import BarrierCost, MemoryLevel, PeakRate, WorkingSetPoint
 
 LATENCY_KERNEL = "latency"
 BARRIER_KERNEL = "barrier"

@@ -9,7 +9,7 @@ from cpubound.cost.fit import ExpertsKey, Fit, ProbeTime, StateKey, fit_probe_ti
 from cpubound.engine.values import EngineIdentity
 from cpubound.measuring.batch_rates import batch_rates, prompt_attention_rates
 from cpubound.measuring.probes import AttentionKey
-from cpubound.profile import (
+from cpubound.profile.values import (
     MAX_RELATIVE,
     AttentionRate,
     EngineCalibration,

@@ -18,7 +18,7 @@ from cpubound.measuring.plan import Plan
 from cpubound.measuring.probe_runs import MeasuredCell
 from cpubound.measuring.probes import Probe, ProbeCell, probe_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.profile import EngineCalibration
+from cpubound.profile.values import EngineCalibration
 
 # A run is about this long: shorter than the weather of a shared machine, longer than its hiccups.
 RUN_SECONDS = 0.15

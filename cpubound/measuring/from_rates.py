@@ -13,7 +13,7 @@ from cpubound.engine.values import EngineIdentity
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelTraffic
-from cpubound.profile import (
+from cpubound.profile.values import (
     MAX_RELATIVE,
     AttentionRate,
     EngineCalibration,

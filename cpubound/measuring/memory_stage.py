@@ -15,7 +15,6 @@ from cpubound.cost.saturation import find_saturation, next_count, saturation_poi
 from cpubound.errors import MachineError
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
-from cpubound.measured import NodeMeasurement, PlacedMeasurement
 from cpubound.measuring.bandwidth import (
     REFERENCE_KERNEL,
     BandwidthCell,
@@ -30,7 +29,7 @@ from cpubound.measuring.noise import STABLE_MOVE, estimate_move
 from cpubound.measuring.placements import COMPACT, SPREAD, plan_node_pairs, plan_teams
 from cpubound.measuring.plan import Plan
 from cpubound.measuring.threads import is_dense, placement, thread_counts
-from cpubound.profile import SaturationPoint
+from cpubound.profile.values import NodeMeasurement, PlacedMeasurement, SaturationPoint
 
 _Row = TypeVar("_Row", PlacedMeasurement, NodeMeasurement)
 

@@ -9,7 +9,7 @@ import msgspec
 from cpubound import stats
 from cpubound.machine.activity import Activity
 from cpubound.machine.values import Machine
-from cpubound.profile import Noise, judge_noise
+from cpubound.profile.values import Noise, judge_noise
 from cpubound.units import format_percent
 
 # An estimate is stable once one more buffer moves it by less.

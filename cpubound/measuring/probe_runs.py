@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cpubound.measuring.probes import Probe, ProbeCell, probe_traffic
-from cpubound.profile import REFERENCE_QUERY_HEADS, ProbeRun
+from cpubound.profile.values import REFERENCE_QUERY_HEADS, ProbeRun
 
 
 @dataclass(kw_only=True)

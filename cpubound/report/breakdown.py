@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from cpubound.breakdown import NORMAL_90, Breakdown, PartCost
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import format_depth, profile_reference
 from cpubound.report.tables import Table
 from cpubound.units import (

@@ -10,7 +10,7 @@ import msgspec
 from cpubound import stats
 from cpubound.advise.compare import Comparison, Difference, ModelDifference, RateDifference
 from cpubound.cost.values import Prediction
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
 from cpubound.report.tables import Table, indent, render_table
 from cpubound.units import format_percent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpubound.profile import EngineRate, MachineProfile
+from cpubound.profile.values import EngineRate, MachineProfile
 from cpubound.report.profile import machine_line
 from cpubound.report.tables import Table, indent, render_table
 from cpubound.units import GB, format_significant

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cpubound.cost.saturation import find_saturation
 from cpubound.cost.values import Prediction
 from cpubound.errors import UsageError
-from cpubound.profile import MachineProfile, find_saturation
+from cpubound.profile.values import MachineProfile
 from cpubound.report.figures import (
     COLOURS,
     HATCHES,
@@ -215,8 +216,8 @@ def _draw_saturation(
         rows = profile.measurements(kernel, page_kind)
         rates = {threads: row.median_bytes_per_s / GB for threads, row in rows.items()}
         draw_series(axes, rates, _kernel_name(kernel, page_kind), place)
-        knee = find_saturation(rows.values())
-        if knee is not None and len(rates) > 1:
+        if len(rates) > 1:
+            knee = find_saturation({t: row.median_bytes_per_s for t, row in rows.items()})
             axes.plot(
                 knee,
                 rates[knee],

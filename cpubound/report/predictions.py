@@ -9,7 +9,7 @@ import msgspec
 
 from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.model.values import ModelSpec
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table
 from cpubound.units import (
     format_decimal_bytes,

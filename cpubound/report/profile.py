@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from cpubound.cost.rates import weight_rate
 from cpubound.cost.values import Prediction
 from cpubound.machine.values import Machine, format_cpu_list
-from cpubound.measured import MemoryLevel
-from cpubound.profile import EngineCalibration, MachineProfile, SaturationPoint
+from cpubound.profile.values import EngineCalibration, MachineProfile, MemoryLevel, SaturationPoint
 from cpubound.report.tables import Table, indent, render_table
 from cpubound.units import GB, format_binary_bytes, format_rate, format_significant
 

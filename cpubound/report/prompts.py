@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cpubound.cost.values import PromptPrediction
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.prompt_validation import PromptCell, PromptValidation
 from cpubound.report.predictions import profile_reference
 from cpubound.report.tables import Table, render_table

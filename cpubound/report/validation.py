@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
 from cpubound.report.tables import Table
 from cpubound.units import format_percent, format_significant

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cpubound.cost.what_if import WhatIf
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import (
     format_depth,
     format_interval,

@@ -13,8 +13,8 @@ import pytest
 from builders import GB, build_engine, build_machine, build_profile
 
 from cpubound.cli import main
-from cpubound.measured import PeakRate
-from cpubound.profile import BatchRate, save_profile
+from cpubound.profile.file import save_profile
+from cpubound.profile.values import BatchRate, PeakRate
 
 Run = Callable[..., tuple[int, str, str]]
 H100 = ("--machine", "h100-sxm")

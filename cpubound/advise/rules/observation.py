@@ -9,7 +9,7 @@ from cpubound.advise.case import Case
 from cpubound.advise.rules.memory import SLOW_MEMORY_SHARE
 from cpubound.advise.values import ERROR, INFO, WARNING, Finding
 from cpubound.cost.values import Prediction
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.units import (
     format_binary_bytes,
     format_decimal_bytes,

@@ -22,7 +22,7 @@ from cpubound.model.ftype import COMMON_FILE_TYPES
 from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.profile import MachineProfile
+from cpubound.profile.values import MachineProfile
 from cpubound.validation import Setting
 
 # As llama-bench's pp512: one full micro-batch.

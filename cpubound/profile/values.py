@@ -1,48 +1,91 @@
-"""The machine profile: what calibration found, and the versioned file that keeps it.
+"""The values of a machine profile: what calibration found.
 
 Schema history: 1 is the first.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import stat
-import tempfile
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from cpubound import stats
-from cpubound.errors import MachineError, ProfileError, UsageError
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
-from cpubound.measured import (
-    BarrierCost,
-    MemoryLevel,
-    NodeMeasurement,
-    PeakRate,
-    PlacedMeasurement,
-    WorkingSetPoint,
-)
 
 SCHEMA_NAME = "cpubound.profile"
 SCHEMA_VERSION = 1
 SCHEMA = f"{SCHEMA_NAME}/{SCHEMA_VERSION}"
-# A profile of a 1,024-CPU machine with every sample is under 2 MiB.
-MAX_FILE_BYTES = 64 * 2**20
-
 
 # What a file may hold: msgspec refuses the rest while reading, so no arithmetic meets it.
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Rate = Annotated[float, msgspec.Meta(ge=1.0, le=1e15)]
+# Of the nearest cache, and of arithmetic.
+CoreRate = Annotated[float, msgspec.Meta(ge=1.0, le=1e18)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 # Errors and spreads are relative; beyond a factor of ten they say no more than "unknown".
 MAX_RELATIVE = 10.0
 Relative = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_RELATIVE)]
+
+
+class PlacedMeasurement(Measurement, frozen=True, kw_only=True):
+    """A measurement on CPUs other than those the main curve takes at that many threads.
+
+    ``placement`` is a name of ``cpubound.measuring.placements``: "spread", "siblings",
+    "performance", "efficiency".
+    """
+
+    placement: str
+
+
+class NodeMeasurement(Measurement, frozen=True, kw_only=True):
+    """A cell of the node × node matrix: threads of one node read memory of another."""
+
+    cpu_node: int
+    memory_node: int
+
+
+class WorkingSetPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What a working set of this size gives one thread: bandwidth and latency of a load."""
+
+    working_set_bytes: Count
+    bytes_per_s: CoreRate | None = None
+    latency_s: Seconds | None = None
+
+
+class MemoryLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """A cache level (1 nearest) or memory (0), as the working sets showed it.
+
+    ``capacity_bytes`` is the largest working set that still ran at this level's speed; None
+    for memory. ``size_bytes`` is what the system says of one such cache.
+    """
+
+    level: int
+    capacity_bytes: Count | None
+    size_bytes: int | None
+    bytes_per_s: CoreRate | None
+    latency_s: Seconds | None
+
+
+class PeakRate(msgspec.Struct, frozen=True, kw_only=True):
+    """The most operations per second that a team reached: the compute roof.
+
+    A multiplication with an addition counts as two.
+    """
+
+    dtype: str  # "fp32", "bf16", "fp16", "int8"
+    isa: str
+    threads: Count
+    flops_per_s: CoreRate  # of the median sample
+    samples_flops_per_s: tuple[CoreRate, ...]
+
+
+class BarrierCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What it costs a team to wait for each other once."""
+
+    threads: Count
+    seconds: Seconds  # of the median sample
+    samples_s: tuple[Seconds, ...]
 
 
 class SaturationPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,41 +313,6 @@ class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
         return {m.threads: m for m in sorted(found, key=lambda m: m.threads)}
 
 
-def find_saturation(measurements: Iterable[Measurement], tolerance: float = 0.03) -> int | None:
-    """Return the smallest thread count whose median bandwidth is within ``tolerance`` of the best.
-
-    The median stands for the machine as it is used; None if nothing was measured.
-    """
-    by_threads = {m.threads: m.median_bytes_per_s for m in measurements}
-    if not by_threads:
-        return None
-    best = max(by_threads.values())
-    return min(t for t, rate in by_threads.items() if rate >= best * (1 - tolerance))
-
-
-def long_row_seconds(seconds_by_columns: Mapping[int, float]) -> float:
-    """Return a type's seconds per byte over its longer rows, where memory shows."""
-    ordered = [seconds for _, seconds in sorted(seconds_by_columns.items())]
-    return stats.median(ordered[len(ordered) // 2 :])
-
-
-def memory_shares(seconds_per_byte: Mapping[str, float]) -> dict[str, float]:
-    """Return how far memory sets each type's rate: the fastest's time over its own, squared."""
-    fastest = min(seconds_per_byte.values())
-    return {name: (fastest / seconds) ** 2 for name, seconds in seconds_per_byte.items()}
-
-
-def memory_share(matrices: Mapping[tuple[str, int], int], shares: Mapping[str, float]) -> float:
-    """Return the share of a step's weight bytes (by type and row length) that memory sets.
-
-    A type without a share counts as set by its kernel.
-    """
-    total = sum(matrices.values())
-    if not total:
-        return 0.0
-    return sum(n * shares.get(name, 0.0) for (name, _), n in matrices.items()) / total
-
-
 def judge_noise(relative_samples: tuple[float, ...], seconds: float) -> Noise:
     """Give the verdict on the reference kernel's samples, each over its own median.
 
@@ -320,160 +328,3 @@ def judge_noise(relative_samples: tuple[float, ...], seconds: float) -> Noise:
         seconds=seconds,
         relative_samples=relative_samples,
     )
-
-
-def profile_document(profile: MachineProfile) -> dict[str, Any]:
-    """Return the profile as the JSON document ``cpubound.profile/1``."""
-    document: dict[str, Any] = msgspec.to_builtins(profile)
-    for name in ("bandwidth", "placements", "nodes"):
-        for row, measurement in zip(document[name], getattr(profile, name), strict=True):
-            row["best_bytes_per_s"] = measurement.best_bytes_per_s
-            row["median_bytes_per_s"] = measurement.median_bytes_per_s
-    return document
-
-
-def default_profile_folder() -> Path:
-    """Return where profiles are kept: ``CPUBOUND_HOME``, or the platform's data folder."""
-    from platformdirs import user_data_path
-
-    home = os.environ.get("CPUBOUND_HOME")
-    return Path(home) if home else user_data_path("cpubound", appauthor=False)
-
-
-def default_profile_path() -> Path:
-    """Return the newest profile of this machine's folder: the one commands use."""
-    return default_profile_folder() / "profile.json"
-
-
-def check_writable(path: Path) -> None:
-    """Raise MachineError if a profile could not be saved here; creates the folder."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise MachineError(
-            f"the profile cannot be saved ({path.parent}: {error.strerror}): "
-            "give another place with --out FILE"
-        ) from error
-
-
-def save_profile(profile: MachineProfile, path: Path, *, force: bool = True) -> None:
-    """Write a profile so that a reader sees the old file or the new one, never half of one.
-
-    Raises
-    ------
-    UsageError : the file exists and ``force`` is not set.
-    MachineError : the folder cannot be written.
-    """
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists: give --force to replace it")
-    data = msgspec.json.format(msgspec.json.encode(profile_document(profile)), indent=1)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path, data + b"\n")
-    except OSError as error:
-        raise MachineError(
-            f"the profile cannot be written ({path}: {error.strerror}): "
-            "give another place with --out FILE"
-        ) from error
-
-
-def save_default_profile(profile: MachineProfile) -> Path:
-    """Save as the profile of this machine and keep the one before under its date."""
-    path = default_profile_path()
-    try:
-        if path.exists():
-            _keep_older(path)
-    except OSError as error:
-        raise MachineError(
-            f"the older profile cannot be kept ({path}: {error.strerror}): "
-            "give another place with --out FILE"
-        ) from error
-    save_profile(profile, path)
-    return path
-
-
-def load_profile(path: str | Path | None = None) -> MachineProfile:
-    """Read a profile: the given file, or the one of this machine.
-
-    Raises
-    ------
-    ProfileError : missing, not a profile, of another schema, or with impossible values.
-    """
-    chosen = Path(path) if path is not None else default_profile_path()
-    try:
-        status = chosen.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ProfileError(f"{chosen} is no cpubound profile (not a file): give a saved one")
-        if status.st_size > MAX_FILE_BYTES:
-            raise ProfileError(f"{chosen} is no cpubound profile (too large): calibrate again")
-        data = chosen.read_bytes()
-    except FileNotFoundError:
-        if path is None:
-            raise ProfileError(
-                f"this machine has no profile yet ({chosen}): run `cpubound calibrate` first"
-            ) from None
-        raise ProfileError(f"there is no such profile ({chosen}): check the path") from None
-    except OSError as error:
-        raise ProfileError(f"the profile cannot be read ({chosen}: {error.strerror})") from error
-    return decode_profile(data, str(chosen))
-
-
-def decode_profile(data: bytes, source: str) -> MachineProfile:
-    """Check and decode the bytes of a profile file; ``source`` names it in errors."""
-    remedy = "run `cpubound calibrate` again"
-    try:
-        head = msgspec.json.decode(data, type=_Head)
-    except msgspec.DecodeError as error:
-        raise ProfileError(f"{source} is no cpubound profile ({error}): {remedy}") from error
-    name, _, version = (head.schema or "").partition("/")
-    if name != SCHEMA_NAME:
-        raise ProfileError(f"{source} is no cpubound profile (schema {head.schema!r}): {remedy}")
-    if version != str(SCHEMA_VERSION):
-        raise ProfileError(
-            f"{source} has schema {head.schema}, this cpubound reads {SCHEMA}: {remedy}"
-        )
-    try:
-        profile = msgspec.json.decode(data, type=MachineProfile)
-    except msgspec.DecodeError as error:
-        raise ProfileError(f"{source} is damaged ({error}): {remedy}") from error
-    _check_values(profile, source, remedy)
-    return profile
-
-
-class _Head(msgspec.Struct):
-    schema: str | None = None
-
-
-def _check_values(profile: MachineProfile, source: str, remedy: str) -> None:
-    for row in (*profile.bandwidth, *profile.placements, *profile.nodes):
-        if row.threads < 1 or row.bytes_per_pass < 1 or not row.samples_s:
-            raise ProfileError(f"{source} is damaged (an empty measurement): {remedy}")
-        if not all(0 < sample < 1e6 for sample in row.samples_s):
-            raise ProfileError(f"{source} is damaged (impossible sample times): {remedy}")
-
-
-def _keep_older(path: Path) -> None:
-    try:
-        stamp = decode_profile(path.read_bytes(), str(path)).created
-    except ProfileError:
-        stamp = f"damaged-{int(path.stat().st_mtime)}"
-    stamp = re.sub(r"[^0-9A-Za-z]+", "-", stamp).strip("-")
-    kept = path.with_name(f"profile-{stamp}.json")
-    if not kept.exists():
-        _write_atomically(kept, path.read_bytes())
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise

@@ -1,0 +1,176 @@
+"""The versioned file that keeps a profile: where it lies, writing and reading it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cpubound.errors import MachineError, ProfileError, UsageError
+from cpubound.profile.values import SCHEMA, SCHEMA_NAME, SCHEMA_VERSION, MachineProfile
+
+# A profile of a 1,024-CPU machine with every sample is under 2 MiB.
+MAX_FILE_BYTES = 64 * 2**20
+
+
+def profile_document(profile: MachineProfile) -> dict[str, Any]:
+    """Return the profile as the JSON document ``cpubound.profile/1``."""
+    document: dict[str, Any] = msgspec.to_builtins(profile)
+    for name in ("bandwidth", "placements", "nodes"):
+        for row, measurement in zip(document[name], getattr(profile, name), strict=True):
+            row["best_bytes_per_s"] = measurement.best_bytes_per_s
+            row["median_bytes_per_s"] = measurement.median_bytes_per_s
+    return document
+
+
+def default_profile_folder() -> Path:
+    """Return where profiles are kept: ``CPUBOUND_HOME``, or the platform's data folder."""
+    from platformdirs import user_data_path
+
+    home = os.environ.get("CPUBOUND_HOME")
+    return Path(home) if home else user_data_path("cpubound", appauthor=False)
+
+
+def default_profile_path() -> Path:
+    """Return the newest profile of this machine's folder: the one commands use."""
+    return default_profile_folder() / "profile.json"
+
+
+def check_writable(path: Path) -> None:
+    """Raise MachineError if a profile could not be saved here; creates the folder."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise MachineError(
+            f"the profile cannot be saved ({path.parent}: {error.strerror}): "
+            "give another place with --out FILE"
+        ) from error
+
+
+def save_profile(profile: MachineProfile, path: Path, *, force: bool = True) -> None:
+    """Write a profile so that a reader sees the old file or the new one, never half of one.
+
+    Raises
+    ------
+    UsageError : the file exists and ``force`` is not set.
+    MachineError : the folder cannot be written.
+    """
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists: give --force to replace it")
+    data = msgspec.json.format(msgspec.json.encode(profile_document(profile)), indent=1)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_atomically(path, data + b"\n")
+    except OSError as error:
+        raise MachineError(
+            f"the profile cannot be written ({path}: {error.strerror}): "
+            "give another place with --out FILE"
+        ) from error
+
+
+def save_default_profile(profile: MachineProfile) -> Path:
+    """Save as the profile of this machine and keep the one before under its date."""
+    path = default_profile_path()
+    try:
+        if path.exists():
+            _keep_older(path)
+    except OSError as error:
+        raise MachineError(
+            f"the older profile cannot be kept ({path}: {error.strerror}): "
+            "give another place with --out FILE"
+        ) from error
+    save_profile(profile, path)
+    return path
+
+
+def load_profile(path: str | Path | None = None) -> MachineProfile:
+    """Read a profile: the given file, or the one of this machine.
+
+    Raises
+    ------
+    ProfileError : missing, not a profile, of another schema, or with impossible values.
+    """
+    chosen = Path(path) if path is not None else default_profile_path()
+    try:
+        status = chosen.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ProfileError(f"{chosen} is no cpubound profile (not a file): give a saved one")
+        if status.st_size > MAX_FILE_BYTES:
+            raise ProfileError(f"{chosen} is no cpubound profile (too large): calibrate again")
+        data = chosen.read_bytes()
+    except FileNotFoundError:
+        if path is None:
+            raise ProfileError(
+                f"this machine has no profile yet ({chosen}): run `cpubound calibrate` first"
+            ) from None
+        raise ProfileError(f"there is no such profile ({chosen}): check the path") from None
+    except OSError as error:
+        raise ProfileError(f"the profile cannot be read ({chosen}: {error.strerror})") from error
+    return decode_profile(data, str(chosen))
+
+
+def decode_profile(data: bytes, source: str) -> MachineProfile:
+    """Check and decode the bytes of a profile file; ``source`` names it in errors."""
+    remedy = "run `cpubound calibrate` again"
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+    except msgspec.DecodeError as error:
+        raise ProfileError(f"{source} is no cpubound profile ({error}): {remedy}") from error
+    name, _, version = (head.schema or "").partition("/")
+    if name != SCHEMA_NAME:
+        raise ProfileError(f"{source} is no cpubound profile (schema {head.schema!r}): {remedy}")
+    if version != str(SCHEMA_VERSION):
+        raise ProfileError(
+            f"{source} has schema {head.schema}, this cpubound reads {SCHEMA}: {remedy}"
+        )
+    try:
+        profile = msgspec.json.decode(data, type=MachineProfile)
+    except msgspec.DecodeError as error:
+        raise ProfileError(f"{source} is damaged ({error}): {remedy}") from error
+    _check_values(profile, source, remedy)
+    return profile
+
+
+class _Head(msgspec.Struct):
+    schema: str | None = None
+
+
+def _check_values(profile: MachineProfile, source: str, remedy: str) -> None:
+    for row in (*profile.bandwidth, *profile.placements, *profile.nodes):
+        if row.threads < 1 or row.bytes_per_pass < 1 or not row.samples_s:
+            raise ProfileError(f"{source} is damaged (an empty measurement): {remedy}")
+        if not all(0 < sample < 1e6 for sample in row.samples_s):
+            raise ProfileError(f"{source} is damaged (impossible sample times): {remedy}")
+
+
+def _keep_older(path: Path) -> None:
+    try:
+        stamp = decode_profile(path.read_bytes(), str(path)).created
+    except ProfileError:
+        stamp = f"damaged-{int(path.stat().st_mtime)}"
+    stamp = re.sub(r"[^0-9A-Za-z]+", "-", stamp).strip("-")
+    kept = path.with_name(f"profile-{stamp}.json")
+    if not kept.exists():
+        _write_atomically(kept, path.read_bytes())
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
