@@ -38,7 +38,7 @@ from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.report.validation import validation_document
 from cpubound.units import MIB, format_percent, format_significant
-from cpubound.validation import Cell, Setting, Validation, plan_cell, run_cells, summarize
+from cpubound.validation.cells import Cell, Setting, Validation, plan_cell, run_cells, summarize
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -15,7 +15,7 @@ from cpubound.cost.values import Prediction
 from cpubound.model.resolve import resolve_model
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
-from cpubound.validation import plan_cell
+from cpubound.validation.cells import plan_cell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from cpubound.model.resolve import resolve_model
 from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent
-from cpubound.validation import tokens_for
+from cpubound.validation.cells import tokens_for
 
 
 def main(argv: Sequence[str]) -> int:

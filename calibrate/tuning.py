@@ -39,7 +39,7 @@ from cpubound.model.values import ModelSpec
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table, render_table
-from cpubound.validation import Setting
+from cpubound.validation.cells import Setting
 
 STANDARD_MODELS = (
     "llama-3.2-1b:Q4_0",

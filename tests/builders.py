@@ -18,7 +18,7 @@ from cpubound.profile.values import (
     SaturationPoint,
     judge_noise,
 )
-from cpubound.validation import Cell, Validation, summarize
+from cpubound.validation.cells import Cell, Validation, summarize
 
 GB = 10**9
 

@@ -9,7 +9,6 @@ import pytest
 from builders import build_engine, build_profile
 
 from cpubound.advise.logs import read_log
-from cpubound.bench_files import calibrate_from, match_models, validate_from
 from cpubound.cli import main
 from cpubound.cost.decode import predict_decode
 from cpubound.engine.bench_rows import read_bench_rows
@@ -18,6 +17,7 @@ from cpubound.measuring.from_rates import rate_row
 from cpubound.model.catalog import catalog_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.profile.file import load_profile, save_profile
+from cpubound.validation.bench_files import calibrate_from, match_models, validate_from
 
 DATA = Path(__file__).parent / "data" / "llama_bench"
 # ggml-org/llama.cpp pull request 11390: one machine, one model, six thread counts.

@@ -1,4 +1,4 @@
-"""cpubound.breakdown: parts of a token corrected for looks, with an engine of known times."""
+"""cpubound.validation.breakdown: parts of a token corrected for looks, with times known."""
 
 from __future__ import annotations
 
@@ -10,17 +10,6 @@ import pytest
 from builders import GB, build_engine, build_profile, build_traffic
 from fakes import FakeRunner
 
-from cpubound.breakdown import (
-    MAX_TOKENS,
-    MIN_TOKENS,
-    ROUNDS,
-    Breakdown,
-    Round,
-    run_rounds,
-    take_apart,
-    tokens_per_round,
-    tokens_within,
-)
 from cpubound.cost.parts import PartPrediction
 from cpubound.engine.values import PartTimes, RunSettings
 from cpubound.model.values import WeightRead
@@ -30,6 +19,17 @@ from cpubound.report.breakdown import (
     breakdown_notes,
     breakdown_rows,
     breakdown_table,
+)
+from cpubound.validation.breakdown import (
+    MAX_TOKENS,
+    MIN_TOKENS,
+    ROUNDS,
+    Breakdown,
+    Round,
+    run_rounds,
+    take_apart,
+    tokens_per_round,
+    tokens_within,
 )
 
 LOOK_S = 3e-6

@@ -26,10 +26,8 @@ ALLOWED = {
     # Pure arithmetic; theory only for the memory that a what-if names.
     "cost": GROUND | {"model", "theory", "profile"},
     "measuring": GROUND | {"machine", "model", "kernels", "profile", "engine", "cost"},
-    "validation": GROUND | {"machine", "model", "kernels", "profile", "engine", "cost"},
-    "prompt_validation": GROUND | {"model", "profile", "engine", "cost", "validation"},
-    "breakdown": GROUND | {"model", "engine", "cost"},
-    "bench_files": GROUND | {"model", "profile", "engine", "measuring", "cost", "validation"},
+    "validation": GROUND
+    | {"machine", "model", "kernels", "profile", "engine", "cost", "measuring"},
     "advise": GROUND | {"machine", "model", "theory", "profile", "engine", "cost", "validation"},
     "report": GROUND
     | {
@@ -41,8 +39,6 @@ ALLOWED = {
         "engine",
         "cost",
         "validation",
-        "prompt_validation",
-        "breakdown",
         "advise",
     },
     # The verbs as Python functions: everything but what prints or formats.
@@ -57,9 +53,6 @@ ALLOWED = {
         "measuring",
         "cost",
         "validation",
-        "prompt_validation",
-        "breakdown",
-        "bench_files",
         "advise",
     },
     "cli": None,  # everything

@@ -15,7 +15,7 @@ from cpubound.cli.predict import CURVE_POINTS, CURVE_TOKENS, curve_depths
 from cpubound.cost.decode import predict_decode
 from cpubound.model.resolve import resolve_model
 from cpubound.profile.file import save_profile
-from cpubound.validation import Validation
+from cpubound.validation.cells import Validation
 
 PROFILE = build_profile(
     {1: 20.0 * GB, 2: 30.0 * GB},

@@ -25,9 +25,9 @@ from cpubound.profile.values import (
     MachineProfile,
     PromptAttentionRate,
 )
-from cpubound.prompt_validation import plan_prompt, run_prompts
 from cpubound.units import MIB
-from cpubound.validation import Setting, byte_budget_shares, last_batch_on_budget, summarize
+from cpubound.validation.cells import Setting, byte_budget_shares, last_batch_on_budget, summarize
+from cpubound.validation.prompts import plan_prompt, run_prompts
 
 BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}
 SINGLE = 20.0 * GB

@@ -12,7 +12,7 @@ from cpubound.cost.decode import predict_decode
 from cpubound.cost.values import Prediction, PromptPrediction, SecondsByPart
 from cpubound.model.values import WeightRead
 from cpubound.report.advice import advice_text
-from cpubound.validation import Setting
+from cpubound.validation.cells import Setting
 
 ATTENTION = {
     ("f16", "f16", True): 4.0 * GB,

@@ -8,7 +8,7 @@ from cpubound.cost.decode import predict_decode
 from cpubound.engine.values import RunSettings
 from cpubound.model.traffic import compute_traffic
 from cpubound.stats import split_half_distance
-from cpubound.validation import (
+from cpubound.validation.cells import (
     CellToRun,
     Setting,
     cell_document,

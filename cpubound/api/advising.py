@@ -30,7 +30,7 @@ from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
-from cpubound.validation import Setting
+from cpubound.validation.cells import Setting
 
 
 def tune(

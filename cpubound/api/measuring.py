@@ -20,13 +20,13 @@ from cpubound.api.common import (
 )
 from cpubound.api.engines import engine_files, engine_with, open_engine, open_reference, quantizer
 from cpubound.api.predicting import inspect_model, predict_best
-from cpubound.breakdown import Breakdown
 from cpubound.errors import UsageError
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
-from cpubound.prompt_validation import PromptValidation
-from cpubound.validation import Setting, Validation
+from cpubound.validation.breakdown import Breakdown
+from cpubound.validation.cells import Setting, Validation
+from cpubound.validation.prompts import PromptValidation
 
 
 def calibrate(
@@ -112,7 +112,7 @@ def validate(
     MachineError : a model that does not fit into memory, no engine, no space.
     """
     from cpubound.engine.inprocess import check_batch
-    from cpubound.validation import plan_cell, run_cells, warn_of_other_build
+    from cpubound.validation.cells import plan_cell, run_cells, warn_of_other_build
 
     profile = profile or load_profile()
     specs = [spec_of(model) for model in models]
@@ -170,7 +170,7 @@ def validate_prompts(
     progress: Progress = no_progress,
 ) -> PromptValidation:
     """Process prompts through llama.cpp beside their predictions; raises as ``validate``."""
-    from cpubound.prompt_validation import plan_prompt, run_prompts
+    from cpubound.validation.prompts import plan_prompt, run_prompts
 
     profile = profile or load_profile()
     specs = [spec_of(model) for model in models]
@@ -235,10 +235,10 @@ def breakdown(
     UsageError : more threads than effective CPUs.
     MachineError : the model does not fit into memory, no engine, no space.
     """
-    from cpubound.breakdown import run_rounds, take_apart
     from cpubound.cost.parts import predict_parts
     from cpubound.engine.values import RunSettings
     from cpubound.machine import read_machine
+    from cpubound.validation.breakdown import run_rounds, take_apart
 
     profile = profile or saved_profile()
     machine = profile.machine if profile else read_machine()

@@ -125,9 +125,9 @@ def _fit_file(
     bench_path: str, models: tuple[str, ...], cpu: str | None, out: str | None
 ) -> MachineProfile:
     """Fit a llama-bench file; it must not become the profile of this machine unasked."""
-    from cpubound.bench_files import calibrate_from
     from cpubound.errors import UsageError
     from cpubound.model.resolve import resolve_model
+    from cpubound.validation.bench_files import calibrate_from
 
     if out is None:
         raise UsageError(

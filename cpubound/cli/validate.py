@@ -186,12 +186,12 @@ def _compare_file(
     json_path: str | None,
     force: bool,
 ) -> None:
-    from cpubound.bench_files import validate_from
     from cpubound.cli.output import print_result
     from cpubound.model.resolve import resolve_models
     from cpubound.profile.file import load_profile
     from cpubound.report import validation as report
     from cpubound.report.plots import plot_validation
+    from cpubound.validation.bench_files import validate_from
 
     profile = load_profile(profile_path)
     specs = [spec for model in models for spec in resolve_models(model, quant)]

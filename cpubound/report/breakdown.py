@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from cpubound.breakdown import NORMAL_90, Breakdown, PartCost
 from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import format_depth, profile_reference
 from cpubound.report.tables import Table
@@ -17,6 +16,7 @@ from cpubound.units import (
     format_seconds,
     format_significant,
 )
+from cpubound.validation.breakdown import NORMAL_90, Breakdown, PartCost
 
 PART_NAMES = {
     "attention_projections": "attention projections",

@@ -26,7 +26,7 @@ from cpubound.report.predictions import format_depth
 from cpubound.report.roofline_document import MachineLine
 from cpubound.theory.analysis import Roofline
 from cpubound.units import GB
-from cpubound.validation import Validation
+from cpubound.validation.cells import Validation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,10 @@ import msgspec
 
 from cpubound.cost.values import PromptPrediction
 from cpubound.profile.values import MachineProfile
-from cpubound.prompt_validation import PromptCell, PromptValidation
 from cpubound.report.predictions import profile_reference
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent, format_significant
+from cpubound.validation.prompts import PromptCell, PromptValidation
 
 
 def prompt_table(predictions: Sequence[PromptPrediction]) -> Table:

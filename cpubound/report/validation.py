@@ -11,7 +11,7 @@ from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
 from cpubound.report.tables import Table
 from cpubound.units import format_percent, format_significant
-from cpubound.validation import (
+from cpubound.validation.cells import (
     Cell,
     Validation,
     byte_budget_shares,

@@ -15,7 +15,7 @@ from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.machine.values import Machine, format_cpu_mask
 from cpubound.model.values import ModelTraffic
 from cpubound.units import format_significant
-from cpubound.validation import Setting
+from cpubound.validation.cells import Setting
 
 # Fewer threads are preferred when they cost less than this: power, heat, room for others.
 TOLERANCE = 0.03

@@ -23,7 +23,7 @@ from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile.values import MachineProfile
-from cpubound.validation import Setting
+from cpubound.validation.cells import Setting
 
 # As llama-bench's pp512: one full micro-batch.
 PROMPT_TOKENS = 512

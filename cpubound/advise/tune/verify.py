@@ -13,7 +13,7 @@ from cpubound.advise.tune.values import Advice, Verification, Verified
 from cpubound.cost.values import Prediction
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
-from cpubound.validation import Setting, tokens_for
+from cpubound.validation.cells import Setting, tokens_for
 
 MIN_ROUNDS = 3
 # Tokens that a context must have room for behind the depth.

@@ -17,7 +17,7 @@ from cpubound.engine.values import RunSettings
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
-from cpubound.validation import Progress, Setting
+from cpubound.validation.cells import Progress, Setting
 
 MIN_ROUNDS = 3
 # Prompts shorter than this are processed several times in a run.

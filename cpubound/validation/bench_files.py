@@ -23,7 +23,7 @@ from cpubound.model.identify import ModelClues, fits_tensor_bytes, identify_mode
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile.values import MachineProfile
-from cpubound.validation import Cell, Validation, summarize
+from cpubound.validation.cells import Cell, Validation, summarize
 
 _NAMED_ROWS = 5
 
