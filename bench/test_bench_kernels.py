@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from cpubound.kernels import kernel_specs, open_kernel
+from cpubound.kernels.run import open_kernel
+from cpubound.kernels.table import kernel_specs
 from cpubound.units import KIB, MIB
 
 NAMES = list(dict.fromkeys(spec.name for spec in kernel_specs()))

@@ -33,7 +33,8 @@ from calibrate.standards import (
     run_likwid_peak,
 )
 from cpubound.errors import CpuboundError, EngineUnavailable
-from cpubound.kernels import open_kernel, runnable_kernels
+from cpubound.kernels.run import open_kernel
+from cpubound.kernels.table import runnable_kernels
 from cpubound.stats import median
 from cpubound.units import MIB
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from cpubound.engine.inprocess import LlamaCppRunner, open_runner
 from cpubound.engine.synth import write_model
 from cpubound.engine.values import RunSettings
-from cpubound.kernels import open_kernel
+from cpubound.kernels.run import open_kernel
 from cpubound.model.layout import build_model
 from cpubound.model.quant import quant_type
 from cpubound.model.values import ModelSpec

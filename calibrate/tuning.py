@@ -28,8 +28,9 @@ import msgspec
 
 from cpubound import __version__, api, stats
 from cpubound.advise.tune import Recommendation
-from cpubound.advise.tune.choice import TOLERANCE, chosen_setting, flash_options
+from cpubound.advise.tune.choice import chosen_setting, flash_options
 from cpubound.advise.tune.session import Session
+from cpubound.cost.thread_choice import TOLERANCE
 from cpubound.engine import open_runner
 from cpubound.engine.runner import Runner
 from cpubound.engine.synth import write_model

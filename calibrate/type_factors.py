@@ -1,7 +1,7 @@
 """How fast kernels are beside each other: one factor for each quant type over many machines.
 
 A machine's kernels differ by a common speed; what is left is the type's factor and how much it
-differs from machine to machine. Both become the priors of ``cpubound.measuring``.
+differs from machine to machine. Both become the priors of ``cpubound.cost``.
 """
 
 from __future__ import annotations

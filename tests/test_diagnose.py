@@ -17,7 +17,7 @@ from cpubound.advise.diagnose import diagnose_published, diagnose_run
 from cpubound.advise.engines import ENGINES, find_engine
 from cpubound.cli import main
 from cpubound.errors import InputError, UsageError
-from cpubound.machine import read_machine
+from cpubound.machine.read import read_machine
 from cpubound.profile.file import save_profile
 from cpubound.profile.values import BatchRate, MachineProfile, PeakRate
 from cpubound.theory.presets import find_preset
@@ -47,7 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder whose profile is of the machine that the tests pretend to run on."""
     save_profile(standard_profile(), tmp_path / "profile.json")
     monkeypatch.setenv("CPUBOUND_HOME", str(tmp_path))
-    monkeypatch.setattr("cpubound.machine.read_machine", lambda: build_machine(4))
+    monkeypatch.setattr("cpubound.machine.read.read_machine", lambda: build_machine(4))
     return tmp_path
 
 
@@ -420,7 +420,7 @@ def test_the_default_profile_must_be_of_this_machine(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "stale-profile" not in {f.code for f in cpubound.diagnose(MODEL, observed=8.0).findings}
-    monkeypatch.setattr("cpubound.machine.read_machine", lambda: build_machine(8))
+    monkeypatch.setattr("cpubound.machine.read.read_machine", lambda: build_machine(8))
     assert "stale-profile" in {f.code for f in cpubound.diagnose(MODEL, observed=8.0).findings}
     chosen = cpubound.diagnose(MODEL, observed=8.0, profile=standard_profile())
     assert "stale-profile" not in {f.code for f in chosen.findings}

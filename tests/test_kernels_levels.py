@@ -8,12 +8,8 @@ from itertools import pairwise
 import pytest
 
 from cpubound.errors import UsageError
-from cpubound.kernels import (
-    find_levels,
-    measure_clock,
-    sweep_working_sets,
-    working_set_sizes,
-)
+from cpubound.kernels.clock import measure_clock
+from cpubound.kernels.levels import find_levels, sweep_working_sets, working_set_sizes
 from cpubound.units import KIB, MIB
 
 SIZES = working_set_sizes(8 * KIB, 256 * MIB)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cpubound import kernels
 from cpubound.errors import IsaUnavailable, KernelsUnavailable, MachineError, UsageError
 from cpubound.kernels import memory, run, table
 from cpubound.kernels.run import KernelBench, open_kernel, run_kernel
@@ -49,23 +48,23 @@ def test_detection_agrees_with_the_operating_system() -> None:
 
 
 def test_every_kernel_exists_for_every_basic_isa() -> None:
-    names = {spec.name for spec in kernels.kernel_specs()}
+    names = {spec.name for spec in table.kernel_specs()}
     assert {"read", "copy", "scale", "add", "triad", "gemv_f32", "barrier"} <= names
     for name in names - {"barrier", "peak_bf16", "peak_int8"}:
-        isas = {spec.isa for spec in kernels.kernel_specs() if spec.name == name}
+        isas = {spec.isa for spec in table.kernel_specs() if spec.name == name}
         assert "portable" in isas
         assert isas & {"avx2", "neon"} or isas == {"portable"}
 
 
 def test_no_two_kernels_share_name_isa_and_variant() -> None:
-    keys = [(spec.name, spec.isa, spec.variant) for spec in kernels.kernel_specs()]
+    keys = [(spec.name, spec.isa, spec.variant) for spec in table.kernel_specs()]
     assert len(set(keys)) == len(keys)
 
 
 def test_without_a_wish_all_but_plain_c_compete() -> None:
     isas = {row.spec.isa for row in table.candidates("read")}
     expected = set(table.available_isas()) - {"portable"} or {"portable"}
-    assert isas == expected & {spec.isa for spec in kernels.kernel_specs() if spec.name == "read"}
+    assert isas == expected & {spec.isa for spec in table.kernel_specs() if spec.name == "read"}
 
 
 @pytest.mark.parametrize("isa", table.available_isas())
@@ -73,9 +72,7 @@ def test_an_isa_asked_for_is_taken_or_the_next_weaker_one(isa: str) -> None:
     order = table.available_isas()
     for name in ("read", "triad", "gemv_f32"):
         taken = {row.spec.isa for row in table.candidates(name, isa)}
-        written = [
-            o for o in order if o in {s.isa for s in kernels.kernel_specs() if s.name == name}
-        ]
+        written = [o for o in order if o in {s.isa for s in table.kernel_specs() if s.name == name}]
         assert taken == {[o for o in written if order.index(o) <= order.index(isa)][-1]}
 
 
@@ -130,7 +127,7 @@ def test_a_measurement_keeps_every_sample_and_counts_declared_bytes(
 def test_the_compute_roof_is_counted_in_operations() -> None:
     measured = run_kernel("peak_fp32", threads=2, samples=1)
     assert measured.working_set_bytes == measured.bytes_per_pass == 0
-    spec = next(s for s in kernels.kernel_specs() if s.name == "peak_fp32")
+    spec = next(s for s in table.kernel_specs() if s.name == "peak_fp32")
     assert measured.flops_per_pass == spec.flops * 2 * measured.units_per_thread
     assert measured.best_flops_per_s == measured.flops_per_pass / measured.samples_s[0]
 
@@ -141,7 +138,7 @@ def test_a_kernel_without_plain_c_says_what_it_needs() -> None:
 
 
 def test_runnable_kernels_can_be_opened() -> None:
-    runnable = kernels.runnable_kernels()
+    runnable = table.runnable_kernels()
     assert {"read", "latency", "peak_fp32", "barrier"} <= set(runnable)
     with open_kernel(runnable[0], threads=1, working_set_bytes=SMALL) as bench:
         assert bench.spec.name == runnable[0]

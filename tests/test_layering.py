@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from builders import build_engine, build_profile
 
 import cpubound
+from cpubound.profile.file import save_profile
+from cpubound.profile.values import BatchRate
+from cpubound.units import GB
 
 PACKAGE = Path(cpubound.__file__).parent
-GROUND = {"errors", "units", "stats"}
+GROUND = {"errors", "units", "stats", "llama_facts"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "stats": set(),
+    "llama_facts": {"errors"},
     "machine": GROUND,
     "model": GROUND,
     "theory": GROUND | {"model"},
@@ -117,19 +125,59 @@ def test_every_room_in_the_list_exists() -> None:
     assert rooms == set(ALLOWED)
 
 
-def test_importing_the_package_and_the_command_line_imports_nothing_heavy() -> None:
-    import subprocess
-    import sys
+# Ends a program: prints the modules of the package that were loaded.
+PRINT_LOADED = "print(*(m for m in sys.modules if m.startswith('cpubound.')), file=sys.stderr)"
+# What `predict` needs of the rooms that measure are their values.
+PREDICTING = {"api", "cli", "cost", "model", "profile", "report", *GROUND}
 
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+
+
+def test_importing_the_package_and_the_command_line_imports_nothing_heavy() -> None:
     code = (
         "import sys, cpubound, cpubound.cli; "
         "heavy = ('numpy', 'psutil', 'tabulate', 'rich', 'llama_cpp', 'cpubound._kernels'); "
         "print([m for m in heavy if m in sys.modules])"
     )
-    output = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert output.stdout.strip() == "[]"
+    assert run_python(code).stdout.strip() == "[]"
+
+
+def test_importing_the_cost_model_loads_nothing_that_measures_or_advises() -> None:
+    modules = [
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for path in SOURCES
+        if room_of(path) == "cost" and path.name != "__init__.py"
+    ]
+    loaded = run_python(f"import sys, {', '.join(modules)}; {PRINT_LOADED}").stderr.split()
+    assert {*modules} <= {*loaded}
+    assert rooms_of(loaded) == {"cost", "model", "profile", "theory", *GROUND} - {"llama_facts"}
+
+
+@pytest.mark.parametrize("options", [(), ("--prompt", "64", "--depth", "0,512")], ids=" ".join)
+def test_predict_loads_nothing_that_measures_or_advises(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    rates = build_engine({"Q4_0": {1: 20 * GB}}, attention={("f16", "f16", True): 5 * GB})
+    batch = BatchRate(type="Q4_0", threads=1, tokens=64, bytes_per_s=GB, relative_error=0.01)
+    engine = msgspec.structs.replace(rates, batch_rates=(batch,))
+    profile = tmp_path / "profile.json"
+    save_profile(build_profile({1: 30 * GB}, engine), profile)
+    code = f"import sys, cpubound.cli; assert not cpubound.cli.main(sys.argv[1:]); {PRINT_LOADED}"
+    run = run_python(code, "predict", "llama-3.1-8b:Q4_0", "--profile", str(profile), *options)
+    assert "llama-3.1-8b" in run.stdout
+    assert rooms_of(run.stderr.split()) == PREDICTING
+
+
+def rooms_of(modules: list[str]) -> set[str]:
+    """Return the rooms of loaded modules; of kernels and machine their values are left out."""
+    values = {
+        f"cpubound.{room}{name}" for room in ("kernels", "machine") for name in ("", ".values")
+    }
+    return {module.split(".")[1] for module in modules if module not in values}
 
 
 def test_every_folder_of_the_package_is_in_the_wheel() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from cpubound.machine import read_machine
 from cpubound.machine.portable import read_portable
+from cpubound.machine.read import read_machine
 
 
 def refuse(*arguments: Any, **names: Any) -> Any:

@@ -16,8 +16,7 @@ import pytest
 from fake_machine import FakeMachine, build_server, read_archive
 
 from cpubound.errors import UsageError
-from cpubound.machine import read_machine
-from cpubound.machine.read import read_linux
+from cpubound.machine.read import read_linux, read_machine
 from cpubound.machine.values import Machine
 from cpubound.units import format_binary_bytes
 

@@ -148,7 +148,7 @@ def test_threads_are_pinned_where_asked_and_the_caller_is_not(team) -> None:
 def test_ctrl_c_ends_a_long_measurement() -> None:
     code = """
 import sys
-from cpubound.kernels import open_kernel
+from cpubound.kernels.run import open_kernel
 with open_kernel("read", threads=2, working_set_bytes=1 << 20) as bench:
     bench.sample()
     print("ready", flush=True)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cpubound.advise.engines import Engine
-from cpubound.advise.tune import fewest_threads
-from cpubound.advise.tune.choice import TOLERANCE
 from cpubound.cost.decode import predict_decode
 from cpubound.cost.rates import attention_rate, weights_bandwidth
+from cpubound.cost.thread_choice import TOLERANCE, fewest_threads
 from cpubound.cost.values import Prediction
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine

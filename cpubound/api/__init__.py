@@ -1,52 +1,69 @@
 """The verbs of the command line as Python functions, each returning a value.
 
 Nothing here prints. Every function that takes ``profile`` uses this machine's saved profile
-when it is None.
+when it is None. A verb's module is loaded when it is first used: predicting needs no engine.
 """
 
 from __future__ import annotations
 
-from cpubound.api.advising import diagnose, diagnose_live, tune
-from cpubound.api.common import (
-    Progress,
-    measured_threads,
-    no_progress,
-    saved_profile,
-    split_kv_type,
-)
-from cpubound.api.engines import open_reference
-from cpubound.api.measuring import breakdown, calibrate, validate, validate_prompts
-from cpubound.api.predicting import (
-    compare,
-    inspect_model,
-    predict,
-    predict_at,
-    predict_best,
-    predict_prompt,
-    survey,
-    what_if,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Progress",
-    "breakdown",
-    "calibrate",
-    "compare",
-    "diagnose",
-    "diagnose_live",
-    "inspect_model",
-    "measured_threads",
-    "no_progress",
-    "open_reference",
-    "predict",
-    "predict_at",
-    "predict_best",
-    "predict_prompt",
-    "saved_profile",
-    "split_kv_type",
-    "survey",
-    "tune",
-    "validate",
-    "validate_prompts",
-    "what_if",
-]
+if TYPE_CHECKING:
+    from cpubound.api.advising import diagnose as diagnose
+    from cpubound.api.advising import diagnose_live as diagnose_live
+    from cpubound.api.advising import tune as tune
+    from cpubound.api.common import Progress as Progress
+    from cpubound.api.common import measured_threads as measured_threads
+    from cpubound.api.common import no_progress as no_progress
+    from cpubound.api.common import saved_profile as saved_profile
+    from cpubound.api.common import split_kv_type as split_kv_type
+    from cpubound.api.engines import open_reference as open_reference
+    from cpubound.api.measuring import breakdown as breakdown
+    from cpubound.api.measuring import calibrate as calibrate
+    from cpubound.api.measuring import validate as validate
+    from cpubound.api.measuring import validate_prompts as validate_prompts
+    from cpubound.api.predicting import compare as compare
+    from cpubound.api.predicting import inspect_model as inspect_model
+    from cpubound.api.predicting import predict as predict
+    from cpubound.api.predicting import predict_at as predict_at
+    from cpubound.api.predicting import predict_best as predict_best
+    from cpubound.api.predicting import predict_prompt as predict_prompt
+    from cpubound.api.predicting import survey as survey
+    from cpubound.api.predicting import what_if as what_if
+
+_HOMES = {
+    "Progress": "common",
+    "breakdown": "measuring",
+    "calibrate": "measuring",
+    "compare": "predicting",
+    "diagnose": "advising",
+    "diagnose_live": "advising",
+    "inspect_model": "predicting",
+    "measured_threads": "common",
+    "no_progress": "common",
+    "open_reference": "engines",
+    "predict": "predicting",
+    "predict_at": "predicting",
+    "predict_best": "predicting",
+    "predict_prompt": "predicting",
+    "saved_profile": "common",
+    "split_kv_type": "common",
+    "survey": "predicting",
+    "tune": "advising",
+    "validate": "measuring",
+    "validate_prompts": "measuring",
+    "what_if": "predicting",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"cpubound.api.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'cpubound.api' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

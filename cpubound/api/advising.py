@@ -159,8 +159,8 @@ def diagnose(
     from cpubound.advise.diagnose import MINE, diagnose_published, diagnose_run
     from cpubound.advise.logs import choose_run, read_log_file, require_cpu
     from cpubound.advise.question import Question, case_of, setting_of
-    from cpubound.engine.inprocess import check_batch
-    from cpubound.machine import read_machine
+    from cpubound.llama_facts import check_batch
+    from cpubound.machine.read import read_machine
     from cpubound.theory.presets import find_preset
 
     if (observed is None) == (log is None):

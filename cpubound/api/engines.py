@@ -92,7 +92,7 @@ def open_reference(
     profile: MachineProfile, counts: Sequence[int]
 ) -> Iterator[Callable[[int], float]]:
     """Keep the reference kernel ready at the thread counts, as calibration placed it."""
-    from cpubound.kernels import open_kernel
+    from cpubound.kernels.run import open_kernel
     from cpubound.measuring.bandwidth import BandwidthCell, open_references
 
     measured = profile.measurements("read", "anon_4k")

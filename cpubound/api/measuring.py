@@ -56,8 +56,8 @@ def calibrate(
     UsageError : an unknown quant type, or quick and thorough at once.
     """
     from cpubound.engine.synth import write_model
-    from cpubound.kernels import open_kernel
-    from cpubound.machine import read_machine
+    from cpubound.kernels.run import open_kernel
+    from cpubound.machine.read import read_machine
     from cpubound.measuring.calibrate import calibrate as measure
     from cpubound.measuring.instruments import open_instruments
     from cpubound.measuring.plan import load_plan
@@ -111,7 +111,7 @@ def validate(
     UsageError : more threads than effective CPUs, or sequences than llama.cpp decodes together.
     MachineError : a model that does not fit into memory, no engine, no space.
     """
-    from cpubound.engine.inprocess import check_batch
+    from cpubound.llama_facts import check_batch
     from cpubound.validation.cells import plan_cell, run_cells, warn_of_other_build
 
     profile = profile or load_profile()
@@ -237,7 +237,7 @@ def breakdown(
     """
     from cpubound.cost.parts import predict_parts
     from cpubound.engine.values import RunSettings
-    from cpubound.machine import read_machine
+    from cpubound.machine.read import read_machine
     from cpubound.validation.breakdown import run_rounds, take_apart
 
     profile = profile or saved_profile()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from cpubound.advise.compare import Comparison
-from cpubound.advise.tune import fewest_threads
 from cpubound.api.common import measured_threads, spec_of, split_kv_type
+from cpubound.cost.thread_choice import fewest_threads
 from cpubound.cost.values import Prediction, PromptPrediction
-from cpubound.cost.what_if import WhatIf
 from cpubound.errors import CpuboundError, ProfileError
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
+
+if TYPE_CHECKING:
+    from cpubound.advise.compare import Comparison
+    from cpubound.cost.what_if import WhatIf
 
 
 def inspect_model(
@@ -86,7 +89,7 @@ def predict_at(
     Raises ``UsageError`` for more sequences than llama.cpp decodes together.
     """
     from cpubound.cost.decode import predict_decode
-    from cpubound.engine.inprocess import check_batch
+    from cpubound.llama_facts import check_batch
 
     check_batch(traffic.batch)
     return tuple(predict_decode(profile, traffic, count) for count in threads)

@@ -38,7 +38,7 @@ def command(
     from cpubound.advise.findings import find_machine_findings
     from cpubound.advise.registry import list_rules, order
     from cpubound.cli.output import check_new_file, print_result
-    from cpubound.machine import read_machine
+    from cpubound.machine.read import read_machine
     from cpubound.report import machine as report
 
     if json_path not in (None, "-"):

@@ -15,7 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_THREADS = 4096
 MAX_DEPTH = 2**27
-# Bytes can be counted for any; what llama.cpp itself decodes together, the engine's room knows.
+# Bytes can be counted for any; what llama.cpp itself decodes together, ``llama_facts`` knows.
 MAX_BATCH = 2**16
 
 

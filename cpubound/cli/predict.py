@@ -87,7 +87,6 @@ def command(
     from cpubound.model.resolve import resolve_models
     from cpubound.profile.file import load_profile
     from cpubound.report import predictions as report
-    from cpubound.report.plots import plot_predictions
     from cpubound.report.prompts import prompt_text
 
     profile = load_profile(profile_path)
@@ -190,6 +189,8 @@ def command(
     if prompts:
         notes = f"{notes}\n\n{prompt_text(prompts, style)}"
     if plot_path is not None:
+        from cpubound.report.plots import plot_predictions
+
         curves = [
             p
             for spec in specs

@@ -119,7 +119,7 @@ def machine_now(profile: MachineProfile, sysroot: Path | None, *, is_given: bool
 
     None, for the machine of the profile, where a profile is given or made on another machine.
     """
-    from cpubound.machine import read_machine
+    from cpubound.machine.read import read_machine
 
     if sysroot is not None:
         return read_machine(sysroot)

@@ -12,13 +12,12 @@ from cpubound.engine import protocol
 from cpubound.engine.child import INSTALL, WORKER_COMMAND, ChildProcess
 from cpubound.engine.values import EngineIdentity, GraphCount, Observation, PartTimes, RunSettings
 from cpubound.errors import EngineCrashed, EngineUnavailable, UsageError
+from cpubound.llama_facts import check_batch
 from cpubound.model.quant import quant_type
 from cpubound.model.values import QuantType
 
 # common/arg.cpp, kv_cache_types (llama.cpp 0c1e57098bba).
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
-# src/llama-cparams.h, LLAMA_MAX_SEQ (llama.cpp 0c1e57098bba).
-MAX_BATCH = 256
 _UNQUANTIZED = ("f32", "f16", "bf16")
 
 _Reply = TypeVar("_Reply")
@@ -143,14 +142,6 @@ def open_runner() -> LlamaCppRunner:
             f"llama-cpp-python is not installed (Python {sys.version.split()[0]}): {INSTALL}"
         )
     return runner()
-
-
-def check_batch(batch: int) -> None:
-    """Refuse more sequences than llama.cpp decodes together, with ``UsageError``."""
-    if batch > MAX_BATCH:
-        raise UsageError(
-            f"batch out of range ({batch}): llama.cpp decodes at most {MAX_BATCH} together"
-        )
 
 
 def check_settings(settings: RunSettings) -> None:

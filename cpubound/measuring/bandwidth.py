@@ -33,7 +33,7 @@ class Bench(Protocol):
 
 
 class OpenBench(Protocol):
-    """Opens a bench; ``cpubound.kernels.open_kernel`` in real use, a fake in tests."""
+    """Opens a bench; ``cpubound.kernels.run.open_kernel`` in real use, a fake in tests."""
 
     def __call__(
         self,

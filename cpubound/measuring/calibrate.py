@@ -51,7 +51,7 @@ def calibrate(
 
     Parameters
     ----------
-    open_bench : opens a kernel bench (``cpubound.kernels.open_kernel``).
+    open_bench : opens a kernel bench (``cpubound.kernels.run.open_kernel``).
     runner : the engine, or None to leave its stage out.
     write_model : writes a probe file.
     keep_partial : given the profile so far when an interrupt ends the engine stage.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cpubound.kernels import runnable_kernels
 from cpubound.kernels.clock import measure_clock
 from cpubound.kernels.levels import sweep_working_sets
+from cpubound.kernels.table import runnable_kernels
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
 from cpubound.measuring.core_stage import CoreInstruments

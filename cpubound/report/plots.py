@@ -26,10 +26,11 @@ from cpubound.report.predictions import format_depth
 from cpubound.report.roofline_document import MachineLine
 from cpubound.theory.analysis import Roofline
 from cpubound.units import GB
-from cpubound.validation.cells import Validation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from cpubound.validation.cells import Validation
 
 # What the sources of a machine are called under a picture.
 _CAPTIONS = {"peak": "Bandwidth", "measured": "Bandwidth", "flops": "FLOP/s"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,7 +12,9 @@ from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import profile_reference
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent, format_significant
-from cpubound.validation.prompts import PromptCell, PromptValidation
+
+if TYPE_CHECKING:
+    from cpubound.validation.prompts import PromptCell, PromptValidation
 
 
 def prompt_table(predictions: Sequence[PromptPrediction]) -> Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from cpubound.advise.case import Case
-from cpubound.advise.tune.choice import TOLERANCE
 from cpubound.advise.values import INFO, WARNING, Finding
 from cpubound.cost.rates import weight_rate, weights_bandwidth
+from cpubound.cost.thread_choice import TOLERANCE
 from cpubound.model.quant import quant_type
 from cpubound.units import format_decimal_bytes, format_rate
 

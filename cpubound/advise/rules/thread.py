@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import gcd
 
 from cpubound.advise.case import Case
-from cpubound.advise.tune import fewest_threads
-from cpubound.advise.tune.choice import TOLERANCE
 from cpubound.advise.values import INFO, WARNING, Finding
+from cpubound.cost.thread_choice import TOLERANCE, fewest_threads
 from cpubound.cost.values import Prediction
 from cpubound.machine.values import Machine, format_cpu_list, format_cpu_mask
 

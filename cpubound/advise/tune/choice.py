@@ -11,14 +11,13 @@ from cpubound.advise.tune.commands import commands, context_for
 from cpubound.advise.tune.defaults import program_defaults
 from cpubound.advise.tune.placement import CpusFor, Placement, physical_threads, place
 from cpubound.advise.tune.values import Advice, Choice, Recommendation
+from cpubound.cost.thread_choice import TOLERANCE, fewest_threads, near_best
 from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.machine.values import Machine, format_cpu_mask
 from cpubound.model.values import ModelTraffic
 from cpubound.units import format_significant
 from cpubound.validation.cells import Setting
 
-# Fewer threads are preferred when they cost less than this: power, heat, room for others.
-TOLERANCE = 0.03
 # A count that divides the work is preferred over a smaller one up to this much larger.
 _EVEN_GROWTH = 4 / 3
 # Flash-attention is llama.cpp's own choice: left alone unless going without gains this much.
@@ -135,18 +134,13 @@ def flash_options(kv: tuple[str, str]) -> tuple[bool, ...]:
     return (True, False) if kv[1] in ("f16", "f32", "bf16") else (True,)
 
 
-def fewest_threads(predictions: Sequence[Prediction]) -> Prediction:
-    """Return the prediction with the fewest threads within 3 % of the fastest."""
-    return min(_near_best(predictions), key=lambda p: p.threads)
-
-
 def prefer_even(predictions: Sequence[Prediction], traffic: ModelTraffic | None) -> Prediction:
     """Return the fewest threads within 3 % of the fastest, or a few more that divide the work.
 
     Counts that divide neither heads nor rows leave threads waiting: on a 64-core server 48
     threads gave 3.42 tok/s, 49 gave 1.88, 63 gave 1.91 and 64 gave 3.59.
     """
-    near = sorted(_near_best(predictions), key=lambda p: p.threads)
+    near = sorted(near_best(predictions), key=lambda p: p.threads)
     fewest = near[0]
     if traffic is None or divides_work(traffic, fewest.threads):
         return fewest
@@ -160,11 +154,6 @@ def divides_work(traffic: ModelTraffic, threads: int) -> bool:
     heads = [read.heads for read in traffic.attention]
     rows = [w.rows for w in traffic.weights if w.kind in ("matmul", "experts") and w.rows > 1]
     return all(count % threads == 0 for count in (*heads, *rows))
-
-
-def _near_best(predictions: Sequence[Prediction]) -> list[Prediction]:
-    best = max(p.tokens_per_s for p in predictions)
-    return [p for p in predictions if p.tokens_per_s >= best * (1 - TOLERANCE)]
 
 
 def _choose_prompt(predictions: Sequence[PromptPrediction | None]) -> PromptPrediction | None:

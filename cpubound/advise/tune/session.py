@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from cpubound.advise.tune.choice import F16, TOLERANCE, chosen_setting, recommend, tune
+from cpubound.advise.tune.choice import F16, chosen_setting, recommend, tune
 from cpubound.advise.tune.commands import commands
 from cpubound.advise.tune.placement import CpusFor, place
 from cpubound.advise.tune.target import meet_target
@@ -15,6 +15,7 @@ from cpubound.advise.tune.values import Advice, Verified
 from cpubound.cost.decode import predict_decode
 from cpubound.cost.prompt import predict_prompt
 from cpubound.cost.rates import weights_bandwidth
+from cpubound.cost.thread_choice import TOLERANCE
 from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from cpubound.advise.tune.choice import fewest_threads
 from cpubound.advise.tune.values import FileTypeRate, TargetAdvice
+from cpubound.cost.thread_choice import fewest_threads
 from cpubound.cost.values import Prediction
 
 # Cells come in steps of this many (llama.cpp pads the cache it reads).

@@ -1,0 +1,21 @@
+"""How many threads a step should take, by the predictions at each count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cpubound.cost.values import Prediction
+
+# Fewer threads are preferred when they cost less than this: power, heat, room for others.
+TOLERANCE = 0.03
+
+
+def fewest_threads(predictions: Sequence[Prediction]) -> Prediction:
+    """Return the prediction with the fewest threads within 3 % of the fastest."""
+    return min(near_best(predictions), key=lambda p: p.threads)
+
+
+def near_best(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """Return the predictions within 3 % of the fastest."""
+    best = max(p.tokens_per_s for p in predictions)
+    return [p for p in predictions if p.tokens_per_s >= best * (1 - TOLERANCE)]
