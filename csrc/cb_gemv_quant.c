@@ -178,6 +178,11 @@ CB_GEMV(q6_k, neon)
 
 CB_TARGET_BEGIN(CB_FEATURES_DOTPROD)
 
+/* The strongest for i8mm too: smmla multiplies two rows with two vectors, and one vector would
+ * leave half of it idle. llama.cpp at 0c1e57098bba has it in ggml_gemm_… (arch/arm/repack.cpp in
+ * ggml/src/ggml-cpu) and for two rows at once (nrc == 2, arch/arm/quants.c); ggml_gemv_…, also
+ * over blocks repacked for i8mm, and nrc == 1 are sdot. */
+
 #define CB_NAME(kernel) kernel##_dotprod
 #define CB_DOT(acc, a, b) vdotq_s32(acc, a, b)
 #include "cb_gemv_quant_arm.h"
