@@ -4,7 +4,8 @@
 
 const char *cb_isa_name(cb_isa isa) {
     static const char *const names[CB_ISA_COUNT] = {
-        "portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "neon", "dotprod",
+        "portable",   "avx2", "avxvnni", "avx512", "avx512vnni",
+        "avx512bf16", "neon", "dotprod",
     };
     return names[isa];
 }
@@ -58,6 +59,7 @@ int cb_isa_available(cb_isa isa) {
     const unsigned leaf7_avx2 = 1u << 5;
     const unsigned leaf7_avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F DQ BW VL */
     const unsigned leaf7_vnni = 1u << 11;
+    const unsigned leaf7_1_avxvnni = 1u << 4;
     const unsigned leaf7_1_bf16 = 1u << 5;
     const unsigned state_ymm = 1u << 1 | 1u << 2;
     const unsigned state_zmm = state_ymm | 1u << 5 | 1u << 6 | 1u << 7;
@@ -65,8 +67,8 @@ int cb_isa_available(cb_isa isa) {
     if (isa == CB_ISA_PORTABLE) {
         return 1;
     }
-    if (isa != CB_ISA_AVX2 && isa != CB_ISA_AVX512 && isa != CB_ISA_AVX512VNNI &&
-        isa != CB_ISA_AVX512BF16) {
+    if (isa != CB_ISA_AVX2 && isa != CB_ISA_AVXVNNI && isa != CB_ISA_AVX512 &&
+        isa != CB_ISA_AVX512VNNI && isa != CB_ISA_AVX512BF16) {
         return 0;
     }
     if (!has_bits(read_cpuid(1, 0).ecx, leaf1_avx2)) {
@@ -79,6 +81,9 @@ int cb_isa_available(cb_isa isa) {
     }
     if (isa == CB_ISA_AVX2) {
         return 1;
+    }
+    if (isa == CB_ISA_AVXVNNI) {
+        return has_bits(read_cpuid(7, 1).eax, leaf7_1_avxvnni);
     }
     if (!has_bits(state, state_zmm) || !has_bits(leaf7.ebx, leaf7_avx512)) {
         return 0;

@@ -5,6 +5,7 @@
 typedef enum cb_isa {
     CB_ISA_PORTABLE,   /* plain C for the platform's baseline */
     CB_ISA_AVX2,       /* AVX2, FMA, F16C */
+    CB_ISA_AVXVNNI,    /* AVX2 with the 8-bit dot product */
     CB_ISA_AVX512,     /* AVX-512 F, BW, DQ, VL */
     CB_ISA_AVX512VNNI, /* AVX-512 with the 8-bit dot product */
     CB_ISA_AVX512BF16, /* AVX-512 with the bfloat16 dot product */

@@ -123,6 +123,27 @@ static __m256i dot_s8_avx2(__m256i w, __m256i a) {
 
 CB_TARGET_END
 
+/* Σ w·a = Σ (w + 128)·a - 128 Σ a */
+#define CB_DOT_SHIFTED(dpbusd, offsets, w, a) \
+    dpbusd(_mm256_slli_epi32(offsets, 4), _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80)), a)
+
+#if defined(CB_FEATURES_AVXVNNI)
+
+CB_TARGET_BEGIN(CB_FEATURES_AVXVNNI)
+
+#define scale_avxvnni scale_avx2
+#define sum_of_lanes_avxvnni sum_of_lanes_avx2
+
+#define CB_NAME(kernel) kernel##_avxvnni
+#define CB_DOT_U8(acc, u, s) _mm256_dpbusd_avx_epi32(acc, u, s)
+#define CB_DOT_S8(offsets, w, a) CB_DOT_SHIFTED(_mm256_dpbusd_avx_epi32, offsets, w, a)
+#define CB_MADD(acc, a, b) _mm256_dpwssd_avx_epi32(acc, a, b)
+#include "cb_gemv_quant_x86.h"
+
+CB_TARGET_END
+
+#endif
+
 CB_TARGET_BEGIN(CB_FEATURES_AVX512VNNI)
 
 /* Half the register width on purpose: blocks are 32 bytes, and cores that split 512-bit
@@ -133,10 +154,7 @@ CB_TARGET_BEGIN(CB_FEATURES_AVX512VNNI)
 
 #define CB_NAME(kernel) kernel##_avx512vnni
 #define CB_DOT_U8(acc, u, s) _mm256_dpbusd_epi32(acc, u, s)
-/* Σ w·a = Σ (w + 128)·a - 128 Σ a */
-#define CB_DOT_S8(offsets, w, a) \
-    _mm256_dpbusd_epi32(_mm256_slli_epi32(offsets, 4), \
-                        _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80)), a)
+#define CB_DOT_S8(offsets, w, a) CB_DOT_SHIFTED(_mm256_dpbusd_epi32, offsets, w, a)
 #define CB_MADD(acc, a, b) _mm256_dpwssd_epi32(acc, a, b)
 #include "cb_gemv_quant_x86.h"
 
@@ -159,6 +177,11 @@ CB_GEMV(q4_k, neon)
 CB_GEMV(q6_k, neon)
 
 CB_TARGET_BEGIN(CB_FEATURES_DOTPROD)
+
+/* The strongest for i8mm too: smmla multiplies two rows with two vectors, and one vector would
+ * leave half of it idle. llama.cpp at 0c1e57098bba has it in ggml_gemm_… (arch/arm/repack.cpp in
+ * ggml/src/ggml-cpu) and for two rows at once (nrc == 2, arch/arm/quants.c); ggml_gemv_…, also
+ * over blocks repacked for i8mm, and nrc == 1 are sdot. */
 
 #define CB_NAME(kernel) kernel##_dotprod
 #define CB_DOT(acc, a, b) vdotq_s32(acc, a, b)
@@ -184,6 +207,10 @@ const cb_kernel cb_gemv_quant_kernels[] = {
 #if defined(CB_X86)
     CB_ROWS(CB_ISA_AVX2, "", avx2),
     CB_ROWS(CB_ISA_AVX2, "streams", streams_avx2),
+#if defined(CB_FEATURES_AVXVNNI)
+    CB_ROWS(CB_ISA_AVXVNNI, "", avxvnni),
+    CB_ROWS(CB_ISA_AVXVNNI, "streams", streams_avxvnni),
+#endif
     CB_ROWS(CB_ISA_AVX512VNNI, "", avx512vnni),
     CB_ROWS(CB_ISA_AVX512VNNI, "streams", streams_avx512vnni),
 #elif defined(CB_ARM64)

@@ -93,6 +93,26 @@ CB_TARGET_BEGIN(CB_FEATURES_AVX2)
 
 CB_TARGET_END
 
+#if defined(CB_FEATURES_AVXVNNI)
+
+CB_TARGET_BEGIN(CB_FEATURES_AVXVNNI)
+
+#define CB_NAME peak_int8_avxvnni
+#define CB_UNIT UNIT_INT8
+#define CB_SETUP const __m256i byte_ones = _mm256_set1_epi8(opaque_byte_one);
+#define CB_VECTOR __m256i
+#define CB_LANE int32_t
+#define CB_MACS 4
+#define CB_ZERO _mm256_set1_epi8(opaque_byte_zero)
+#define CB_STORE(lanes, v) _mm256_storeu_si256((void *)(lanes), v)
+#define CB_STEP(sum) (sum) = _mm256_dpbusd_avx_epi32(sum, byte_ones, byte_ones)
+#define CB_SUMS CB_12
+#include "cb_peak_body.h"
+
+CB_TARGET_END
+
+#endif
+
 CB_TARGET_BEGIN(CB_FEATURES_AVX512)
 
 #define CB_NAME peak_fp32_avx512
@@ -188,6 +208,9 @@ const cb_kernel cb_peak_kernels[] = {
     CB_ROW(peak_fp32, CB_ISA_AVX2, avx2, "f32", UNIT_FP32),
 #if defined(CB_CHANGED)
     CB_ROW(peak_int8, CB_ISA_AVX2, avx2, "i8", UNIT_INT8),
+#endif
+#if defined(CB_FEATURES_AVXVNNI)
+    CB_ROW(peak_int8, CB_ISA_AVXVNNI, avxvnni, "i8", UNIT_INT8),
 #endif
     CB_ROW(peak_fp32, CB_ISA_AVX512, avx512, "f32", UNIT_FP32),
     CB_ROW(peak_int8, CB_ISA_AVX512VNNI, avx512vnni, "i8", UNIT_INT8),

@@ -37,6 +37,9 @@
 #endif
 
 #define CB_FEATURES_AVX2 "avx2,fma,f16c"
+#if !defined(__GNUC__) || defined(__clang__) || __GNUC__ >= 11 /* GCC 10 does not know it */
+#define CB_FEATURES_AVXVNNI "avx2,fma,f16c,avxvnni"
+#endif
 #define CB_FEATURES_AVX512 "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"
 #if defined(__clang__)
 #define CB_FEATURES_DOTPROD "dotprod"

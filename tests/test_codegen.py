@@ -16,7 +16,8 @@ pytestmark = pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump
 INSTRUCTIONS = {
     "avx2": r"%ymm\d",
     "avx512": r"%zmm\d",
-    "avx512vnni": r"vpdp(bus|wss)d",
+    "avxvnni": r"\{vex\} vpdp(bus|wss)d",
+    "avx512vnni": r"(?<!\{vex\} )vpdp(bus|wss)d",
     "neon": r"\b[vq]\d+",
     "dotprod": r"\bsdot\b",
 }

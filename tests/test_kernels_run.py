@@ -37,6 +37,7 @@ def test_detection_agrees_with_the_operating_system() -> None:
             flags |= set(value.split())
     needs = {
         "avx2": {"avx2", "fma", "f16c"},
+        "avxvnni": {"avx2", "fma", "f16c", "avx_vnni"},
         "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
         "avx512vnni": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
         "avx512bf16": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"},
@@ -65,6 +66,24 @@ def test_without_a_wish_all_but_plain_c_compete() -> None:
     isas = {row.spec.isa for row in table.candidates("read")}
     expected = set(table.available_isas()) - {"portable"} or {"portable"}
     assert isas == expected & {spec.isa for spec in table.kernel_specs() if spec.name == "read"}
+
+
+@pytest.mark.parametrize(
+    ("available", "expected"),
+    [
+        (("portable", "avx2", "avxvnni"), {"avx2", "avxvnni"}),
+        (("portable", "avx2", "avxvnni", "avx512"), {"avx2", "avxvnni"}),
+        (("portable", "avx2", "avxvnni", "avx512", "avx512vnni"), {"avx2", "avx512vnni"}),
+    ],
+)
+def test_an_encoding_does_not_compete_with_one_that_has_more_registers(
+    available: tuple[str, ...], expected: set[str], monkeypatch
+) -> None:
+    if "avxvnni" not in {spec.isa for spec in kernels.kernel_specs()}:
+        pytest.skip("this build has no kernels for AVX-VNNI")
+    monkeypatch.setattr(table, "available_isas", lambda: available)
+    assert {row.spec.isa for row in table.candidates("gemv_q8_0")} == expected
+    assert {row.spec.isa for row in table.candidates("gemv_q8_0", "avxvnni")} == {"avxvnni"}
 
 
 @pytest.mark.parametrize("isa", table.available_isas())

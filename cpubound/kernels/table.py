@@ -11,6 +11,11 @@ from cpubound.kernels.values import KernelSpec
 
 ISA_VARIABLE = "CPUBOUND_ISA"
 
+# The second has the instructions of the first and more registers: beside it noise alone could
+# make the first the fastest, and a profile name it. llama.cpp takes the second where it has both
+# (ggml/src/ggml-cpu/arch/x86/quants.c at 0c1e57098bba).
+_SURPASSED = {"avxvnni": "avx512vnni"}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableRow:
@@ -112,7 +117,8 @@ def candidates(name: str, isa: str | None = None) -> tuple[TableRow, ...]:
     """Return the rows of a kernel among which the fastest is taken.
 
     Where an instruction set was asked for, these are the rows of that set, or of the next
-    weaker one the kernel was written for. Else they are all that can run here but plain C.
+    weaker one the kernel was written for. Else they are all that can run here but plain C and
+    what a stronger set surpasses in every case.
 
     Raises
     ------
@@ -136,4 +142,5 @@ def candidates(name: str, isa: str | None = None) -> tuple[TableRow, ...]:
     if wanted is not None:
         best = max(strength[row.spec.isa] for row in allowed)
         return tuple(row for row in allowed if strength[row.spec.isa] == best)
-    return tuple(row for row in runnable if row.spec.isa != "portable") or tuple(runnable)
+    needless = {"portable"} | {weak for weak, strong in _SURPASSED.items() if strong in strength}
+    return tuple(row for row in runnable if row.spec.isa not in needless) or tuple(runnable)

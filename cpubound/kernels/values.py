@@ -15,7 +15,8 @@ class KernelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    isa: str  # "portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "neon", "dotprod"
+    # "portable", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "neon", "dotprod"
+    isa: str
     variant: str = ""  # what sets it apart from another of the same name and isa
     dtype: str
     read_bytes: float
