@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from kept import unpack_tiny_models
 
 from cpubound.cli import main
 from cpubound.engine import LlamaCppRunner
@@ -27,6 +29,14 @@ def runner() -> Iterator[LlamaCppRunner]:
     """llama.cpp in a child process; for tests that are skipped where it is not installed."""
     with LlamaCppRunner() as engine:
         yield engine
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the small models that llama.cpp saved; not to be written to."""
+    folder = tmp_path_factory.mktemp("architectures")
+    unpack_tiny_models(folder)
+    return folder
 
 
 @pytest.fixture

@@ -22,11 +22,15 @@ def write(path: Path, content: list[dict[str, object]]) -> Path:
     return path
 
 
-def test_the_kept_graphs_are_within_the_marks(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_saved_models_and_kept_graphs_are_within_the_marks(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert traffic.main(["--shared", str(tmp_path)]) == 0
-    assert "286 of 286 models of 130 architectures within the marks" in capsys.readouterr().out
+    assert traffic.main([]) == 0
+    out = capsys.readouterr().out
+    assert "286 of 286 models of 130 architectures within the marks" in out
+    assert out.count("\n| ") == 46
+    assert "| llama-dense" in out
+    assert "OUTSIDE" not in out
 
 
 @pytest.mark.parametrize("figure", range(4))
@@ -41,14 +45,5 @@ def test_a_figure_outside_its_mark_ends_with_1_and_names_the_model(
     assert isinstance(counted, dict)
     next(iter(counted.values()))[figure] *= 2
     monkeypatch.setattr(traffic, "GRAPHS", write(tmp_path / "graphs.xz", kept))
-    assert traffic.main(["--shared", str(tmp_path)]) == 1
+    assert traffic.main([]) == 1
     assert f"outside: {kept[1]['name']}" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(not traffic.SHARED.exists(), reason="needs the models beside the project")
-def test_the_table_has_a_line_for_each_shared_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert traffic.main([]) == 0
-    out = capsys.readouterr().out
-    assert out.count("\n| ") == 46
-    assert "| llama-dense" in out
-    assert "OUTSIDE" not in out

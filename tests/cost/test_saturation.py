@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import csv
 import math
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from kept import published_rates
 
 from cpubound import stats
 from cpubound.cost.saturation import (
@@ -17,8 +16,6 @@ from cpubound.cost.saturation import (
     fit_law,
     next_count,
 )
-
-PUBLISHED = Path(__file__).parents[3] / "shared" / "cases" / "published-rates.csv"
 
 
 def law_of(thread: float, limit: float, sharpness: float = 3.0) -> Law:
@@ -83,15 +80,13 @@ def test_points_without_a_rate_are_refused(rates: dict[int, float]) -> None:
         fit_law({"read": rates})
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published rates are not here")
 @pytest.mark.parametrize("series", ["S03-quant-x-threads-Zen4", "S03r-quant-x-threads-Zen4-R4"])
 def test_eight_quant_types_of_a_published_machine_share_limit_and_sharpness(series: str) -> None:
     curves: dict[str, dict[int, float]] = {}
-    with PUBLISHED.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["series"] == series and row["tg_tok_s"] and row["file_GiB"]:
-                rate = float(row["file_GiB"]) * 2**30 * float(row["tg_tok_s"])
-                curves.setdefault(row["quant"], {})[int(row["threads"])] = rate
+    for row in published_rates():
+        if row["series"] == series and row["tg_tok_s"] and row["file_GiB"]:
+            rate = float(row["file_GiB"]) * 2**30 * float(row["tg_tok_s"])
+            curves.setdefault(row["quant"], {})[int(row["threads"])] = rate
     assert len(curves) == 8
     found = fit_law(curves)
     assert found.limit_bytes_per_s == pytest.approx(68e9, rel=0.03)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import tarfile
 from pathlib import Path
 
 import pytest
 from fakes import tiny_model
+from kept import TRAFFIC_TRUTH
 
 from cpubound.engine import LlamaCppRunner, find_runner
 from cpubound.engine.synth import write_model
 from cpubound.engine.values import RunSettings
 
-SHARED = Path(__file__).parents[3] / "shared" / "models"
-TRUTH = (
-    json.loads((SHARED / "traffic-truth.json").read_text())
-    if (SHARED / "traffic-truth.json").exists()
-    else {}
-)
 # This architecture renames its recurrent state before it is read, so a count that knows
 # caches by their names misses it (src/models/plamo2.cpp, 0c1e57098bba).
 RENAMED_STATE = {"plamo2-dense.gguf": {"cache_read_bytes": 268288, "cache_write_bytes": 268288}}
@@ -29,24 +22,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("architectures")
-    with tarfile.open(SHARED / "tiny-architectures.tar.xz") as archive:
-        for member in archive:
-            content = archive.extractfile(member)
-            if content is not None:
-                (folder / Path(member.name).name).write_bytes(content.read())
-    return folder
-
-
-@pytest.mark.skipif(not TRUTH, reason="the shared models are not here")
-@pytest.mark.parametrize("name", sorted(TRUTH) or ["none"])
+@pytest.mark.parametrize("name", sorted(TRAFFIC_TRUTH))
 def test_counts_equal_those_of_another_tool(
     runner: LlamaCppRunner, tiny_models: Path, name: str
 ) -> None:
     path = str(tiny_models / name)
-    for key, truth in TRUTH[name].items():
+    for key, truth in TRAFFIC_TRUTH[name].items():
         depth, flash_attn = (int(part.split("=")[1]) for part in key.split(","))
         counted = runner.count_graph(
             RunSettings(

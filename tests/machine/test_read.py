@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import random
@@ -14,16 +13,12 @@ import msgspec
 import psutil
 import pytest
 from fake_machine import FakeMachine, build_server, read_archive
+from kept import EXPECTED_MACHINES, TOPOLOGIES
 
 from cpubound.errors import UsageError
 from cpubound.machine.read import read_linux, read_machine
 from cpubound.machine.values import Machine
 from cpubound.units import format_binary_bytes
-
-TOPOLOGIES = Path(__file__).parents[3] / "shared" / "topologies"
-EXPECTED: dict[str, Any] = (
-    json.loads((TOPOLOGIES / "expected.json").read_text()) if TOPOLOGIES.is_dir() else {}
-)
 
 
 def read_cpus(mask: str) -> tuple[int, ...]:
@@ -33,14 +28,13 @@ def read_cpus(mask: str) -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def machines() -> dict[str, Machine]:
-    paths = {name: TOPOLOGIES / f"{name}.tar.xz" for name in EXPECTED}
+    paths = {name: TOPOLOGIES / f"{name}.tar.xz" for name in EXPECTED_MACHINES}
     return {name: read_linux(read_archive(path)) for name, path in paths.items()}
 
 
-@pytest.mark.skipif(not EXPECTED, reason="the snapshots are not here")
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", EXPECTED_MACHINES)
 def test_a_snapshot_agrees_with_hwloc(machines: dict[str, Machine], name: str) -> None:
-    machine, hwloc = machines[name], EXPECTED[name]["hwloc"]
+    machine, hwloc = machines[name], EXPECTED_MACHINES[name]["hwloc"]
     counts = {
         "PU": len(machine.online_cpus),
         "Core": machine.physical_cores,
@@ -57,10 +51,11 @@ def test_a_snapshot_agrees_with_hwloc(machines: dict[str, Machine], name: str) -
     assert machine.allowed_cpus == read_cpus(hwloc["allowed"])
 
 
-@pytest.mark.skipif(not EXPECTED, reason="the snapshots are not here")
-@pytest.mark.parametrize("name", [name for name in EXPECTED if "lscpu" in EXPECTED[name]])
+@pytest.mark.parametrize(
+    "name", [name for name in EXPECTED_MACHINES if "lscpu" in EXPECTED_MACHINES[name]]
+)
 def test_a_snapshot_agrees_with_lscpu(machines: dict[str, Machine], name: str) -> None:
-    machine, lscpu = machines[name], EXPECTED[name]["lscpu"]
+    machine, lscpu = machines[name], EXPECTED_MACHINES[name]["lscpu"]
     sockets = int(lscpu["Socket(s)"])
     assert len(machine.logical_cpus) == int(lscpu["CPU(s)"])
     assert machine.threads_per_core == int(lscpu["Thread(s) per core"])
@@ -78,7 +73,6 @@ def test_a_snapshot_agrees_with_lscpu(machines: dict[str, Machine], name: str) -
         assert f"{total} ({count} instance{'s' * (count > 1)})" == lscpu[key]
 
 
-@pytest.mark.skipif(not EXPECTED, reason="the snapshots are not here")
 def test_the_hybrid_snapshot_has_six_fast_cores_and_eight_slow_ones(
     machines: dict[str, Machine],
 ) -> None:
@@ -90,12 +84,10 @@ def test_the_hybrid_snapshot_has_six_fast_cores_and_eight_slow_ones(
     assert machine.performance_cpus == tuple(range(12))
 
 
-@pytest.mark.skipif(not EXPECTED, reason="the snapshots are not here")
 def test_a_cpuset_of_six_makes_six_effective_cpus(machines: dict[str, Machine]) -> None:
     assert machines["32amd64-4s2n4c-cgroup2"].effective_cpus == 6
 
 
-@pytest.mark.skipif(not EXPECTED, reason="the snapshots are not here")
 @pytest.mark.parametrize("name", ["2arm-2c", "vbox-win"])
 def test_a_snapshot_unpacked_on_disk_is_read_alike(
     machines: dict[str, Machine], tmp_path: Path, name: str

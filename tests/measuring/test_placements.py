@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from builders import build_machine
 from fake_machine import build_server, read_archive
+from kept import EXPECTED_MACHINES, TOPOLOGIES
 
 from cpubound.machine.read import read_linux
 from cpubound.machine.values import Cache, CoreKind, Machine, NumaNode
@@ -20,11 +18,6 @@ from cpubound.measuring.placements import (
 )
 from cpubound.measuring.threads import thread_counts
 from cpubound.units import MIB
-
-TOPOLOGIES = Path(__file__).parents[3] / "shared" / "topologies"
-SNAPSHOTS = (
-    sorted(json.loads((TOPOLOGIES / "expected.json").read_text())) if TOPOLOGIES.is_dir() else []
-)
 
 
 def last_level(*groups: tuple[int, ...]) -> tuple[Cache, ...]:
@@ -215,8 +208,7 @@ def check_plans(machine: Machine) -> None:
         assert pair.touch_cpu in allowed
 
 
-@pytest.mark.skipif(not SNAPSHOTS, reason="the snapshots are not here")
-@pytest.mark.parametrize("name", SNAPSHOTS)
+@pytest.mark.parametrize("name", EXPECTED_MACHINES)
 def test_every_snapshot_can_be_planned(name: str) -> None:
     check_plans(read_linux(read_archive(TOPOLOGIES / f"{name}.tar.xz")))
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import pytest
+from kept import published_rates
 
 from cpubound.model.catalog import catalog_model
 from cpubound.model.identify import (
@@ -15,8 +13,6 @@ from cpubound.model.identify import (
     fits_tensor_bytes,
     identify_model,
 )
-
-PUBLISHED = Path(__file__).parents[3] / "shared" / "cases" / "published-rates.csv"
 
 
 @pytest.mark.parametrize(
@@ -120,10 +116,8 @@ def test_tensor_bytes_tell_files_of_one_model_apart():
     assert not fits_tensor_bytes(spec, round(4.33 * 2**30))
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published rates are not here")
 def test_published_files_take_the_bytes_that_the_catalogue_says():
-    with PUBLISHED.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["file_size_basis"] == "stated"]
+    rows = [row for row in published_rates() if row["file_size_basis"] == "stated"]
     off = {}
     for row in rows:
         name, quant = catalog_name_in(row["model"]), file_type_in(row["quant"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from cpubound.model.gguf import read_gguf
 from cpubound.model.hf.families import FAMILIES
 from cpubound.model.layout import architectures, build_model, layout_of, tensor_shapes
 
-ARCHIVE = Path(__file__).parents[3] / "shared" / "models" / "tiny-architectures.tar.xz"
 # Made by llama.cpp without a file, these hold fused tensors where files hold split ones, or
 # the other way round; the sums of both are the same.
 FUSED_OR_SPLIT = ("attn_qkv", "attn_q.", "attn_k.", "attn_v.", "_exps.")
@@ -32,21 +30,6 @@ LLAMA: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    if not ARCHIVE.is_file():
-        pytest.skip("the shared models are not here")
-    folder = tmp_path_factory.mktemp("tiny")
-    with tarfile.open(ARCHIVE) as archive:
-        members = [m for m in archive.getmembers() if m.isfile() and m.name.endswith(".gguf")]
-        known = {name.replace("_", "-") for name in architectures()}
-        for member in members:
-            stem = Path(member.name).stem.rpartition("-")[0].replace("_", "-")
-            if stem in known:
-                archive.extract(member, folder, filter="data")
-    return sorted(folder.rglob("*.gguf"))
-
-
 def significant(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Drop trailing extents of one, which ggml does not tell apart."""
     while len(shape) > 1 and shape[-1] == 1:
@@ -54,9 +37,15 @@ def significant(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def test_layouts_are_what_llama_cpp_saves(tiny_models: list[Path]) -> None:
-    assert len(tiny_models) >= 15
-    for path in tiny_models:
+def test_layouts_are_what_llama_cpp_saves(tiny_models: Path) -> None:
+    known = {name.replace("_", "-") for name in architectures()}
+    paths = [
+        path
+        for path in sorted(tiny_models.iterdir())
+        if path.stem.rpartition("-")[0].replace("_", "-") in known
+    ]
+    assert len(paths) >= 15
+    for path in paths:
         spec = read_gguf(path)
         saved = {tensor.name: significant(tensor.shape) for tensor in spec.tensors}
         shapes = tensor_shapes(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kept import DATA, read_text
 
 from cpubound.errors import UsageError
 from cpubound.model.catalog import catalog_entry
@@ -15,7 +16,6 @@ from cpubound.model.ftype import file_type
 from cpubound.model.ftype.tensor_types import NamedShape, tensor_types
 from cpubound.model.layout import ModelShape, tensor_shapes
 
-SNAPSHOTS = Path(__file__).parents[3] / "shared" / "cases" / "ftype"
 # Snapshot -> the catalogue's name; the file of Qwen3 0.6B repeats its tied output.
 MODELS = {
     "qwen3-0.6b": ("qwen3-0.6b", False),
@@ -49,7 +49,7 @@ def read_snapshot(path: Path) -> dict[str, tuple[str, dict[str, str]]]:
     """Return file type -> default type, and the tensors that have another."""
     sections: dict[str, tuple[str, dict[str, str]]] = {}
     overrides: dict[str, str] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in read_text(path).splitlines():
         header = re.fullmatch(r"\[(\w+)\] (\w+)", line)
         if header:
             overrides = {}
@@ -66,12 +66,11 @@ def expected_types(shape: ModelShape, default: str, overrides: Mapping[str, str]
     return {name: overrides.get(name, default) for name in quantised}
 
 
-@pytest.mark.skipif(not SNAPSHOTS.is_dir(), reason="the shared cases are not here")
 @pytest.mark.parametrize("snapshot", MODELS)
 def test_every_tensor_gets_the_type_of_the_snapshot(snapshot: str) -> None:
     name, tied_output = MODELS[snapshot]
     shape = replace(catalog_entry(name).shape, tied_output=tied_output)
-    sections = read_snapshot(SNAPSHOTS / f"{snapshot}.schema")
+    sections = read_snapshot(DATA / "ftype" / f"{snapshot}.schema.xz")
     assert len(sections) == 33
     for file_type_name, (default, overrides) in sections.items():
         assert file_type(file_type_name).default_type == default

@@ -11,9 +11,7 @@ what one decode step read and wrote, counted operator by operator through ``cb_e
 from __future__ import annotations
 
 import json
-import lzma
 import math
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kept import DATA, TRAFFIC_TRUTH, read_text
 
 from cpubound.errors import CpuboundError, ModelFileError, UsageError
 from cpubound.model.gguf import read_gguf
@@ -34,19 +33,14 @@ from cpubound.model.values import ModelSpec, ModelTraffic, Tensor
 WEIGHTS_WITHIN = 0.003
 CACHE_WITHIN = 0.01
 
-DATA = Path(__file__).parents[1] / "data" / "graphs.jsonl.xz"
-SHARED = Path(__file__).parents[3] / "shared" / "models"
-TRUTH_FILE = SHARED / "traffic-truth.json"
-
 # In this architecture the graph gives the recurrent state another name before it is read
 # and written (src/models/plamo2.cpp), and the counter behind traffic-truth.json knows
 # caches by name. Counted by buffer, as in data/graphs.jsonl.xz, the state is there.
-STATE_HIDDEN_FROM_SHARED_TRUTH = {"plamo2-dense.gguf"}
+STATE_HIDDEN_FROM_TRUTH = {"plamo2-dense.gguf"}
 
 
 def load_graphs() -> list[dict[str, Any]]:
-    with lzma.open(DATA, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in read_text(DATA / "graphs.jsonl.xz").splitlines()]
 
 
 GRAPHS = load_graphs()
@@ -105,35 +99,17 @@ def test_the_list_of_proven_architectures_is_what_the_graphs_prove() -> None:
     assert {graph["architecture"] for graph in GRAPHS} == PROVEN_ARCHITECTURES
 
 
-@pytest.fixture(scope="session")
-def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpack the headers only: the weights are zeros, and as long as their header says."""
-    folder = tmp_path_factory.mktemp("tiny")
-    with tarfile.open(SHARED / "tiny-architectures.tar.xz") as archive:
-        for member in archive:
-            content = archive.extractfile(member)
-            if content is not None:
-                with (folder / Path(member.name).name).open("wb") as file:
-                    file.write(content.read(2**16))
-                    file.truncate(member.size)
-    return folder
-
-
-TRUTH = json.loads(TRUTH_FILE.read_text()) if TRUTH_FILE.exists() else {}
-
-
-@pytest.mark.skipif(not TRUTH, reason="needs the models beside the project")
-@pytest.mark.parametrize("name", sorted(TRUTH) or ["none"])
+@pytest.mark.parametrize("name", sorted(TRAFFIC_TRUTH))
 def test_a_file_that_llama_cpp_saved_moves_what_was_counted_for_it(
     tiny_models: Path, name: str
 ) -> None:
     spec = read_gguf(tiny_models / name)
-    for key, truth in TRUTH[name].items():
+    for key, truth in TRAFFIC_TRUTH[name].items():
         depth, flash_attn = setting_of(key)
         traffic = compute_traffic(
             spec, depth_tokens=depth, n_ctx=depth + 256, flash_attn=flash_attn
         )
-        if name in STATE_HIDDEN_FROM_SHARED_TRUTH:
+        if name in STATE_HIDDEN_FROM_TRUTH:
             assert traffic.state_read_bytes > 0
             traffic = replace(traffic, state_read_bytes=0, state_write_bytes=0)
         counted = (

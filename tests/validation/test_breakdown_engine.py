@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from cpubound.model.gguf import read_gguf
 from cpubound.model.parts import bytes_by_part
 from cpubound.model.traffic import compute_traffic
 
-ARCHIVE = Path(__file__).parents[3] / "shared" / "models" / "tiny-architectures.tar.xz"
 # One of each kind: dense, mixture, hybrid, recurrent alone, without a cache, latent attention.
 KINDS = (
     "llama-dense.gguf",
@@ -35,25 +33,12 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("architectures")
-    with tarfile.open(ARCHIVE) as archive:
-        for member in archive:
-            name = Path(member.name).name
-            content = archive.extractfile(member) if name in KINDS else None
-            if content is not None:
-                (folder / name).write_bytes(content.read())
-    return folder
-
-
-@pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, runner: LlamaCppRunner) -> Path:
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
     write_model(tiny_model("Q4_0"), path, quantize=runner.quantize)
     return path
 
 
-@pytest.mark.skipif(not ARCHIVE.exists(), reason="the shared models are not here")
 @pytest.mark.parametrize("name", KINDS)
 def test_the_parts_of_the_graph_are_those_that_move_bytes(
     runner: LlamaCppRunner, tiny_models: Path, name: str
