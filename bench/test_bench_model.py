@@ -17,7 +17,7 @@ from cpubound.model.gguf.strings import skip_strings, skip_strings_in_python
 from cpubound.model.stores import local_models
 from cpubound.model.traffic import compute_traffic
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from gguf_bytes import I32, STRING, U16, U32, GgufBytes, TensorInfo, array, pair
 
 WALKS = {"built": skip_strings, "python": skip_strings_in_python}

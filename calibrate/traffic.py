@@ -1,12 +1,12 @@
 """Bytes by rule beside bytes counted in llama.cpp's own graph.
 
-    python -m calibrate traffic [--shared FOLDER] [MODEL.gguf …]
+    python -m calibrate traffic [--saved FOLDER] [MODEL.gguf …]
 
-Without models: the architectures in ``../shared/models`` (small models that llama.cpp
-saved, with what their steps move counted node by node), and after them the graphs kept in
-``tests/data``. With models: each is run through the engine for one step and counted now.
-Every line is the setting with the largest difference. Ends with 1 if a figure is outside
-its mark: weights 0.3 %, rows exact, cache and state 1 %.
+Without models: small models that llama.cpp saved, beside what another tool counted in their
+graphs, and after them the graphs that were counted here; both are in ``tests/data``. With
+models: each is run through the engine for one step and counted now. Every line is the
+setting with the largest difference. Ends with 1 if a figure is outside its mark: weights
+0.3 %, rows exact, cache and state 1 %.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent
 
 ROOT = Path(__file__).parents[1]
-SHARED = ROOT.parent / "shared" / "models"
-GRAPHS = ROOT / "tests" / "data" / "graphs.jsonl.xz"
+DATA = ROOT / "tests" / "data"
+SAVED = DATA / "architectures"
+GRAPHS = DATA / "graphs.jsonl.xz"
 WEIGHTS_MARK = 0.003
 CACHE_MARK = 0.01
 # Not 0: before its first token a recurrent state is cleared, once.
 COUNTED_DEPTH = 300
 
-# The shared counts know caches by name, and this graph renames its recurrent state before
-# it is read (src/models/plamo2.cpp): the counts in tests/data, by buffer, have it.
+# The other tool knows caches by name, and this graph renames its recurrent state before
+# it is read (src/models/plamo2.cpp): the counts of GRAPHS, by buffer, have it.
 NOTES = {"plamo2-dense": "the count misses the recurrent state, which the graph renames"}
 
 
@@ -115,9 +116,10 @@ def compare(spec: ModelSpec, counts: Sequence[Counted]) -> Comparison:
     return max(comparisons, key=lambda comparison: comparison.excess)
 
 
-def shared_models(folder: Path) -> Iterator[Comparison]:
-    """Compare the shared models; their headers are unpacked, not their zeros."""
-    truth = json.loads((folder / "traffic-truth.json").read_text())
+def saved_models(folder: Path) -> Iterator[Comparison]:
+    """Compare models that llama.cpp saved; their headers are unpacked, not their zeros."""
+    with lzma.open(folder / "traffic-truth.json.xz", "rt", encoding="utf-8") as file:
+        truth = json.load(file)
     with tempfile.TemporaryDirectory() as temporary:
         with tarfile.open(folder / "tiny-architectures.tar.xz") as archive:
             for member in archive:
@@ -258,17 +260,16 @@ def main(argv: Sequence[str]) -> int:
     """Print the table; return 1 if a figure is outside its mark and nothing explains it."""
     parser = argparse.ArgumentParser(prog="python -m calibrate traffic", description=__doc__)
     parser.add_argument("models", nargs="*", help="GGUF files to run and count")
-    parser.add_argument("--shared", type=Path, default=SHARED, help="folder of the shared models")
+    parser.add_argument(
+        "--saved", type=Path, default=SAVED, help="folder of saved models and their counts"
+    )
     options = parser.parse_args(argv)
     if options.models:
         comparisons = list(counted_now(options.models))
-    elif (options.shared / "traffic-truth.json").exists():
-        comparisons = list(shared_models(options.shared))
     else:
-        comparisons = []
-    if comparisons:
-        print(render_table(table(comparisons), "markdown"))
-        print()
+        comparisons = list(saved_models(options.saved))
+    print(render_table(table(comparisons), "markdown"))
+    print()
     outside = [c for c in comparisons if c.excess > 1 and c.name not in NOTES]
     within = sum(comparison.excess <= 1 for comparison in comparisons)
     if not options.models:
@@ -279,8 +280,7 @@ def main(argv: Sequence[str]) -> int:
             f"kept graphs: {sum(c.excess <= 1 for c in kept)} of {len(kept)} models of "
             f"{architectures} architectures within the marks"
         )
-    if comparisons:
-        print(f"here: {within} of {len(comparisons)} models within the marks")
+    print(f"these: {within} of {len(comparisons)} models within the marks")
     for comparison in outside:
         print(f"outside: {comparison.name}", file=sys.stderr)
     return 1 if outside else 0

@@ -1,6 +1,6 @@
 """Architectures whose traffic was compared with llama.cpp's own graph, node by node.
 
-The comparison is ``tests/test_traffic.py``, which holds this list to its data.
+The comparison is ``tests/model/test_traffic.py``, which holds this list to its data.
 """
 
 from __future__ import annotations

@@ -1,0 +1,227 @@
+"""The llama-cpp-python runner, through llama.cpp itself on tiny files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from fakes import tiny_model
+
+from cpubound.engine import LlamaCppRunner, find_runner, open_runner
+from cpubound.engine.inprocess import check_settings
+from cpubound.engine.protocol import Run, Tokens
+from cpubound.engine.synth import write_model
+from cpubound.engine.values import RunSettings
+from cpubound.errors import (
+    CpuboundError,
+    EngineCrashed,
+    EngineUnavailable,
+    MachineError,
+    ModelFileError,
+    UsageError,
+)
+
+needs_engine = [
+    pytest.mark.engine,
+    pytest.mark.skipif(find_runner() is None, reason="llama-cpp-python is not installed"),
+]
+
+
+def settings(path: object = "x.gguf", **changes: object) -> RunSettings:
+    values = {"model_path": str(path), "threads": 1, "tokens": 4, **changes}
+    return RunSettings(**values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"threads": 0}, "thread count out of range"),
+        ({"tokens": 0}, "token count out of range"),
+        ({"batch": 0}, "batch out of range"),
+        ({"batch": 257}, "at most 256"),
+        ({"depth_tokens": -1}, "depth out of range"),
+        ({"kv_type_k": "q9_0"}, "unknown KV type"),
+        ({"kv_type_k": "q4_k"}, "unknown KV type"),
+        ({"kv_type_v": "q8_0"}, "needs flash attention"),
+        ({"depth_tokens": 100, "n_ctx": 103}, "depth and tokens need 104"),
+        ({"prompt_tokens": 0}, "prompt out of range"),
+        ({"prompt_tokens": 8, "batch": 2}, "a prompt is one sequence"),
+    ],
+)
+def test_settings_that_llama_cpp_would_refuse_are_refused_before(changes, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_settings(settings(**changes))
+
+
+def test_quantised_values_are_accepted_with_flash_attention() -> None:
+    check_settings(settings(kv_type_k="q8_0", kv_type_v="q8_0", flash_attn=True))
+
+
+def test_without_the_binding_the_error_names_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(EngineUnavailable, match=r"pip install 'cpubound\[engine\]'"):
+        open_runner()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path, runner: LlamaCppRunner) -> Path:
+    path = folder / "tiny.gguf"
+    write_model(tiny_model("Q4_0"), path, quantize=runner.quantize)
+    return path
+
+
+def transplanted(runner: LlamaCppRunner, at: RunSettings) -> bool:
+    reply = runner._ask(Run(settings=at), Tokens)
+    return reply.transplanted
+
+
+class TestWithEngine:
+    pytestmark = needs_engine
+
+    def test_every_token_has_its_time(self, runner, model) -> None:
+        seen = runner.run(settings(model, tokens=5))
+        assert len(seen.samples_s) == 5
+        assert all(sample > 0 for sample in seen.samples_s)
+        assert seen.engine == runner.identity()
+
+    def test_the_engine_says_what_it_is(self, runner) -> None:
+        identity = runner.identity()
+        assert identity.name == "llama-cpp-python"
+        assert identity.version
+        assert len(identity.build) == 16
+        assert identity.features
+
+    def test_a_model_is_loaded_once(self, runner, model) -> None:
+        runner.close_model(str(model))
+        assert runner.run(settings(model)).load_s is not None
+        assert runner.run(settings(model, threads=2)).load_s is None
+        runner.close_model(str(model))
+        assert runner.run(settings(model)).load_s is not None
+
+    def test_closing_an_unknown_model_does_nothing(self, runner) -> None:
+        runner.close_model("no such file")
+
+    @pytest.mark.parametrize("depth", [1, 31, 33, 700])
+    @pytest.mark.parametrize(
+        "kv",
+        [
+            {},
+            {"flash_attn": True},
+            {"kv_type_k": "q8_0"},
+            {"kv_type_k": "q8_0", "kv_type_v": "q8_0", "flash_attn": True},
+        ],
+        ids=["f16", "f16-fa", "q8_0:f16", "q8_0-fa"],
+    )
+    def test_decoding_goes_on_at_any_depth_and_cache_type(self, runner, model, depth, kv) -> None:
+        runner.close_model(str(model))  # else the cells of the run before may serve
+        at = settings(model, depth_tokens=depth, **kv)
+        assert len(runner.run(at).samples_s) == 4
+        assert transplanted(runner, at) == (depth > 32)
+
+    def test_a_real_prefill_can_be_asked_for(self, runner, model) -> None:
+        at = settings(model, depth_tokens=100)
+        assert not runner._ask(Run(settings=at, prefill=True), Tokens).transplanted
+
+    @pytest.mark.parametrize("batch", [2, 5])
+    @pytest.mark.parametrize("depth", [0, 300])
+    def test_several_sequences_are_decoded_in_one_step(self, runner, model, batch, depth) -> None:
+        at = settings(model, batch=batch, depth_tokens=depth, flash_attn=True)
+        assert len(runner.run(at).samples_s) == 4
+
+    @pytest.mark.parametrize("prompt", [1, 40, 600])
+    @pytest.mark.parametrize("depth", [0, 300])
+    @pytest.mark.parametrize("all_logits", [False, True])
+    def test_a_prompt_is_processed_as_often_as_asked(
+        self, runner, model, prompt, depth, all_logits
+    ) -> None:
+        at = settings(
+            model, prompt_tokens=prompt, depth_tokens=depth, tokens=3, all_logits=all_logits
+        )
+        assert len(runner.run(at).samples_s) == 3
+
+    def test_weights_can_be_left_in_the_layout_of_the_file(self, runner, model) -> None:
+        for changes in ({"repack": False}, {"mmap": False}):
+            assert runner.run(settings(model, **changes)).load_s is not None
+
+    def test_the_process_is_pinned_and_set_free_again(self, runner, model) -> None:
+        before = os.sched_getaffinity(0)
+        cpu = min(before)
+        runner.run(settings(model, cpus=(cpu,)))
+        tasks = [int(task.name) for task in Path(f"/proc/{runner.pid}/task").iterdir()]
+        assert all(os.sched_getaffinity(task) == {cpu} for task in tasks)
+        runner.run(settings(model))
+        assert os.sched_getaffinity(runner.pid) == before
+        assert os.sched_getaffinity(0) == before
+
+    def test_a_cpu_that_is_not_there_is_a_usage_error(self, runner, model) -> None:
+        with pytest.raises(UsageError, match=r"cannot pin the engine to CPUs \(4095\)"):
+            runner.run(settings(model, cpus=(4095,)))
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"", "refuses the model"),
+            (b"<!DOCTYPE html>" * 20, "invalid magic"),
+            (b"GGUF\x03\x00\x00\x00" + b"\xff" * 40, "refuses the model"),
+        ],
+        ids=["empty", "html", "absurd"],
+    )
+    def test_a_refused_file_is_named_with_the_reason(
+        self, runner, tmp_path, content, message
+    ) -> None:
+        path = tmp_path / "bad.gguf"
+        path.write_bytes(content)
+        with pytest.raises(ModelFileError, match=message) as caught:
+            runner.run(settings(path))
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_a_truncated_file_is_refused_and_the_runner_goes_on(
+        self, runner, model, tmp_path
+    ) -> None:
+        path = tmp_path / "cut.gguf"
+        path.write_bytes(model.read_bytes()[:-5000])
+        with pytest.raises(ModelFileError, match="not within the file bounds"):
+            runner.run(settings(path))
+        assert runner.run(settings(model)).samples_s
+
+    def test_heads_that_do_not_hold_a_block_are_refused_by_name(self, runner, folder) -> None:
+        path = folder / "narrow.gguf"
+        spec = tiny_model("F16", **{"attention.head_count": 16, "rope.dimension_count": 16})
+        write_model(spec, path)
+        with pytest.raises(MachineError, match="cannot make a context"):
+            runner.run(settings(path, kv_type_k="q8_0", kv_type_v="q8_0", flash_attn=True))
+
+    def test_an_assertion_in_llama_cpp_is_an_error_and_the_runner_goes_on(
+        self, model, folder
+    ) -> None:
+        with LlamaCppRunner() as runner:
+            broken = settings(model, depth_tokens=3)
+            runner.run(broken)
+            pid = runner.pid
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(EngineCrashed, match="SIGKILL"):
+                runner.run(broken)
+            assert runner.run(broken).samples_s
+            assert runner.pid != pid
+
+    def test_a_child_killed_while_it_decodes_is_reported(self, model) -> None:
+        with LlamaCppRunner() as runner:
+            runner.identity()
+            killer = threading.Timer(0.1, os.kill, (runner.pid, signal.SIGKILL))
+            killer.start()
+            try:
+                with pytest.raises(CpuboundError, match="SIGKILL"):
+                    runner.run(settings(model, tokens=1_000_000))
+            finally:
+                killer.join()

@@ -1,0 +1,233 @@
+"""Small values for tests: a machine, measurements, a profile, a model's traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cpubound.cost.values import Prediction
+from cpubound.kernels.values import Measurement
+from cpubound.machine.values import CoreKind, Machine, NumaNode
+from cpubound.model.values import AttentionRead, ModelTraffic, WeightRead
+from cpubound.profile.values import (
+    AttentionRate,
+    EngineCalibration,
+    EngineCost,
+    EngineRate,
+    MachineProfile,
+    SaturationPoint,
+    judge_noise,
+)
+from cpubound.validation.cells import Cell, Validation, summarize
+
+GB = 10**9
+# Fields of four cores with two hardware threads each.
+SMT = {
+    "threads_per_core": 2,
+    "physical_cores": 4,
+    "core_cpus": tuple((cpu, cpu + 4) for cpu in range(4)),
+}
+
+
+def build_machine(cpus: int = 4, **changes: Any) -> Machine:
+    """A machine of ``cpus`` single-thread cores and 16 GB."""
+    fields: dict[str, Any] = {
+        "cpu_model": "Test CPU",
+        "architecture": "x86_64",
+        "operating_system": "Linux",
+        "logical_cpus": tuple(range(cpus)),
+        "online_cpus": tuple(range(cpus)),
+        "allowed_cpus": tuple(range(cpus)),
+        "physical_cores": cpus,
+        "packages": 1,
+        "threads_per_core": 1,
+        "core_cpus": tuple((cpu,) for cpu in range(cpus)),
+        "quota_cpus": None,
+        "effective_cpus": cpus,
+        "memory_bytes": 16 * GB,
+        "memory_limit_bytes": None,
+        "memory_available_bytes": 12 * GB,
+        "transparent_huge_pages": "madvise",
+    }
+    return Machine(**{**fields, **changes})
+
+
+def hybrid_machine() -> Machine:
+    """Two performance cores of two threads each (CPUs 0-3), four efficiency cores (4-7)."""
+    return build_machine(
+        8,
+        core_cpus=((0, 1), (2, 3), (4,), (5,), (6,), (7,)),
+        core_kinds=(
+            CoreKind(kind="performance", cpus=(0, 1, 2, 3), max_khz=5_000_000),
+            CoreKind(kind="efficiency", cpus=(4, 5, 6, 7), max_khz=4_000_000),
+        ),
+    )
+
+
+def two_nodes(memory_bytes: int | None = 64 * GB) -> Machine:
+    nodes = tuple(
+        NumaNode(id=n, cpus=tuple(range(4 * n, 4 * n + 4)), memory_bytes=memory_bytes)
+        for n in range(2)
+    )
+    return build_machine(8, numa_nodes=nodes, memory_bytes=128 * GB)
+
+
+def build_measurement(threads: int, bytes_per_s: float, **changes: Any) -> Measurement:
+    """Three samples whose median is ``bytes_per_s``."""
+    seconds = 128e6 / bytes_per_s
+    fields: dict[str, Any] = {
+        "kernel": "read",
+        "isa": "avx2",
+        "threads": threads,
+        "cpus": tuple(range(threads)),
+        "page_kind": "anon_4k",
+        "working_set_bytes": 128_000_000,
+        "bytes_per_pass": 128_000_000,
+        "samples_s": (seconds * 0.99, seconds, seconds * 1.01),
+    }
+    return Measurement(**{**fields, **changes})
+
+
+def build_engine(
+    rates: Mapping[str, Mapping[int, float]],
+    *,
+    per_token_s: float = 0.0,
+    per_product_s: float = 0.0,
+    attention: Mapping[tuple[str, str, bool], float] | None = None,
+) -> EngineCalibration:
+    """An engine whose rates (type -> threads -> bytes/s) are given."""
+    counts = sorted({t for by_threads in rates.values() for t in by_threads})
+    return EngineCalibration(
+        name="fake",
+        version="1",
+        build="abc",
+        rates=tuple(
+            EngineRate(type=name, threads=t, columns=2048, bytes_per_s=rate, relative_error=0.01)
+            for name, by_threads in rates.items()
+            for t, rate in by_threads.items()
+        ),
+        costs=tuple(
+            EngineCost(threads=t, seconds_per_token=per_token_s, seconds_per_product=per_product_s)
+            for t in counts
+        ),
+        attention=tuple(
+            AttentionRate(
+                kv_type_k=k.upper(),
+                kv_type_v=v.upper(),
+                flash_attn=flash,
+                head_dim=64,
+                threads=t,
+                bytes_per_s=rate,
+                relative_error=0.05,
+            )
+            for (k, v, flash), rate in (attention or {}).items()
+            for t in counts
+        ),
+    )
+
+
+def build_profile(
+    bandwidth: Mapping[int, float], engine: EngineCalibration | None = None, **changes: Any
+) -> MachineProfile:
+    """A quiet machine with this read bandwidth at each thread count."""
+    fields: dict[str, Any] = {
+        "machine": build_machine(max(bandwidth)),
+        "bandwidth": tuple(build_measurement(t, rate) for t, rate in bandwidth.items()),
+        "saturation": (SaturationPoint(kernel="read", threads=min(bandwidth)),),
+        "noise": judge_noise((0.99, 1.0, 1.01), 10.0),
+        "engine": engine,
+        "created": "2026-11-30T12:00:00+00:00",
+        "cpubound_version": "0.1.0",
+    }
+    return MachineProfile(**{**fields, **changes})
+
+
+def build_traffic(
+    weights: Mapping[str, int],
+    *,
+    products: int = 10,
+    kv_bytes: int = 0,
+    **changes: Any,
+) -> ModelTraffic:
+    """A model that reads so many bytes of each type in ``products`` matrix products."""
+    reads = tuple(
+        WeightRead(
+            role="ffn",
+            kind="matmul",
+            type=name,
+            rows=1,
+            columns=1,
+            count=products // len(weights),
+            n_bytes=n_bytes,
+        )
+        for name, n_bytes in weights.items()
+    )
+    attention = (
+        AttentionRead(
+            kind="full",
+            layers=1,
+            heads=8,
+            kv_heads=2,
+            head_dim_k=64,
+            head_dim_v=64,
+            cells=256,
+            touched_cells=256,
+            k_bytes=kv_bytes // 2,
+            v_bytes=kv_bytes // 2,
+        ),
+    )
+    fields: dict[str, Any] = {
+        "model": "test-model",
+        "architecture": "llama",
+        "quant_label": "Q4_0",
+        "parameters": 10**9,
+        "active_parameters": 10**9,
+        "file_bytes": sum(weights.values()),
+        "depth_tokens": 0,
+        "n_ctx": 256,
+        "batch": 1,
+        "kv_type_k": "f16",
+        "kv_type_v": "f16",
+        "flash_attn": True,
+        "weights": reads,
+        "attention": attention if kv_bytes else (),
+        "kv_write_bytes": 0,
+        "state_read_bytes": 0,
+        "state_write_bytes": 0,
+        "logits": 1000,
+        "layers": 4,
+        "resident_bytes": sum(weights.values()),
+    }
+    return ModelTraffic(**{**fields, **changes})
+
+
+def build_validation(prediction: Prediction, *, engine: str) -> Validation:
+    """One cell that was observed 2 % below its prediction."""
+    cell = Cell(
+        prediction=prediction,
+        observed_tokens_per_s=prediction.tokens_per_s * 0.98,
+        samples_s=(0.06,),
+        relative_error=0.02,
+        paired_error=None,
+        inside=True,
+        naive_tokens_per_s=prediction.ceiling_tokens_per_s,
+        naive_error=0.5,
+        noise_floor=None,
+        reference_bytes_per_s=None,
+    )
+    return Validation(cells=(cell,), summary=summarize([cell]), engine=engine)
+
+
+def standard_profile() -> MachineProfile:
+    """A profile of two threads that predicts every common file type."""
+    types = ("F16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0", "Q3_K", "Q2_K", "IQ4_XS")
+    return build_profile(
+        {1: 20.0 * GB, 2: 30.0 * GB},
+        build_engine(
+            {name: {1: 9.0 * GB, 2: 17.0 * GB} for name in types},
+            per_token_s=1e-4,
+            per_product_s=1e-5,
+            attention={("f16", "f16", True): 5.0 * GB, ("f16", "f16", False): 8.0 * GB},
+        ),
+        machine=build_machine(2),
+    )
