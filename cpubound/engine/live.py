@@ -13,7 +13,7 @@ from cpubound import stats
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
 from cpubound.engine.watch import LiveFacts, Watch, live_facts
-from cpubound.machine.residency import count_resident_bytes
+from cpubound.machine.activity import count_resident_bytes
 
 RUN_SECONDS = 1.0
 MIN_TOKENS, MAX_TOKENS = 8, 64

@@ -10,9 +10,14 @@ from types import TracebackType
 import msgspec
 
 from cpubound import stats
-from cpubound.machine.counters import Counters, read_counters
+from cpubound.machine.activity import (
+    Counters,
+    ProcessTime,
+    cpus_used_between,
+    read_counters,
+    read_process_times,
+)
 from cpubound.machine.files import CpuSet, Root
-from cpubound.machine.processes import ProcessTime, cpus_used_between, read_process_times
 
 SAMPLE_S = 0.5
 _NAMED = 5  # programs

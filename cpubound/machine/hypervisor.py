@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpubound.machine.cpuinfo import CpuInfo
+from cpubound.machine.cpu import CpuInfo
 from cpubound.machine.files import Root, parse_integer
 
 # Vendor names as lscpu writes them. What firmware says of itself, lower case.

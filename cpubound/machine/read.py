@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from pathlib import Path
+from types import ModuleType
 
 from cpubound.errors import UsageError
-from cpubound.machine.caches import read_caches
-from cpubound.machine.cpuinfo import read_cpuinfo
+from cpubound.machine.activity import read_load_average, read_steal_fraction
+from cpubound.machine.cpu import read_architecture, read_cpu_model, read_cpuinfo, read_isa_flags
 from cpubound.machine.files import Root
 from cpubound.machine.hypervisor import read_hypervisor
-from cpubound.machine.isa import read_architecture, read_cpu_model, read_isa_flags
-from cpubound.machine.kinds import read_core_kinds
 from cpubound.machine.limits import count_effective_cpus, read_limits
-from cpubound.machine.memory import read_load_average, read_memory, read_steal_fraction
-from cpubound.machine.modules import read_memory_modules
+from cpubound.machine.memory import read_memory, read_memory_modules, read_numa_nodes
 from cpubound.machine.power import read_power
-from cpubound.machine.topology import Topology, read_numa_nodes, read_topology
+from cpubound.machine.topology import Topology, read_caches, read_core_kinds, read_topology
 from cpubound.machine.values import Machine
 
 
@@ -34,8 +33,6 @@ def read_machine(sysroot: Path | None = None) -> Machine:
         return read_linux(Root(sysroot))
     if platform.system() == "Linux":
         return read_linux(Root())
-    from cpubound.machine.portable import read_portable
-
     return read_portable()
 
 
@@ -108,3 +105,48 @@ def _check_sysroot(sysroot: Path) -> None:
             f"--sysroot ({sysroot}) has no proc and no sys in it: "
             "give the folder in which a machine's /proc and /sys were unpacked"
         )
+
+
+def read_portable() -> Machine:
+    """Describe a machine that has no ``/proc`` and ``/sys``; what psutil lacks is None."""
+    import psutil
+
+    logical = psutil.cpu_count(logical=True) or 1
+    cpus = tuple(range(logical))
+    cores = psutil.cpu_count(logical=False)
+    allowed = _read_affinity(psutil) & set(cpus) or set(cpus)
+    total = available = None
+    with contextlib.suppress(Exception):  # psutil raises what the platform raises
+        memory = psutil.virtual_memory()
+        total, available = int(memory.total), int(memory.available)
+    return Machine(
+        cpu_model=platform.processor() or None,
+        architecture=platform.machine() or "unknown",
+        operating_system=platform.system() or "unknown",
+        logical_cpus=cpus,
+        online_cpus=cpus,
+        allowed_cpus=tuple(sorted(allowed)),
+        physical_cores=cores,
+        packages=None,
+        threads_per_core=logical // cores if cores and logical % cores == 0 else None,
+        quota_cpus=None,
+        effective_cpus=count_effective_cpus(len(allowed), None),
+        memory_bytes=total,
+        memory_limit_bytes=None,
+        memory_available_bytes=available,
+        on_battery=_read_on_battery(psutil),
+    )
+
+
+def _read_affinity(psutil: ModuleType) -> set[int]:
+    with contextlib.suppress(Exception):
+        return set(psutil.Process().cpu_affinity())
+    return set()  # macOS has no affinity
+
+
+def _read_on_battery(psutil: ModuleType) -> bool | None:
+    with contextlib.suppress(Exception):
+        battery = psutil.sensors_battery()
+        if battery is not None and battery.power_plugged is not None:
+            return not battery.power_plugged
+    return None

@@ -1,17 +1,31 @@
-"""Which CPUs there are and how they form cores, packages and memory nodes."""
+"""Which CPUs there are, how they form cores, packages and kinds of cores, and their caches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cpubound.machine.cpuinfo import CpuInfo
-from cpubound.machine.files import CpuSet, Root, parse_integer
-from cpubound.machine.memory import read_node_memory
-from cpubound.machine.values import NumaNode
+from cpubound.machine.cpu import CpuInfo, is_little_core, read_arm_part
+from cpubound.machine.files import CpuSet, Root, parse_cpu_list, parse_integer
+from cpubound.machine.values import Cache, CoreKind
 
 CPU_FOLDER = "/sys/devices/system/cpu"
-NODE_FOLDER = "/sys/devices/system/node"
+PERFORMANCE = "performance"
+EFFICIENCY = "efficiency"
+UNIFORM = "uniform"
+
+# Favoured cores of one kind differ by some per cent; the slowest hybrids known by 20 %.
+_SAME_KIND_SPEED = 0.85
+# A core with half the capacity of the largest still pulls its weight in a team.
+_PERFORMANCE_CAPACITY = 0.5
+_CACHE_TYPES = {"Data": "data", "Instruction": "instruction", "Unified": "unified"}
+_SPARC_CACHES = (
+    ("l1_dcache_size", 1, "data"),
+    ("l1_icache_size", 1, "instruction"),
+    ("l2_cache_size", 2, "unified"),
+)
+_CacheKey = tuple[int, str, int | None]  # level, type, size
+_Groups = list[tuple[str, CpuSet]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,46 +58,6 @@ def read_topology(root: Root, cpuinfo: CpuInfo) -> Topology:
         packages=_read_packages(root, cpuinfo, online),
         threads_per_core=_count_threads_per_core(cpuinfo, cores),
     )
-
-
-def read_numa_nodes(
-    root: Root, topology: Topology, memory_bytes: int | None
-) -> tuple[NumaNode, ...]:
-    """Read the memory nodes; a kernel without NUMA has one with everything in it.
-
-    Left out are the memory of graphics cards and, as hwloc does, nodes that claim CPUs of
-    an earlier one: such a table is wrong.
-    """
-    nodes = []
-    taken: set[int] = set()
-    graphics = _read_graphics_nodes(root)
-    for number in root.list_numbers(NODE_FOLDER, "node"):
-        folder = f"{NODE_FOLDER}/node{number}"
-        cpus = root.read_cpu_list(f"{folder}/cpulist")
-        if cpus is None:
-            cpus = root.read_cpu_mask(f"{folder}/cpumap") or frozenset()
-        if number in graphics or taken & cpus:
-            continue
-        taken |= cpus
-        nodes.append(
-            NumaNode(
-                id=number,
-                # s390 names every CPU there could be.
-                cpus=tuple(sorted(cpus & topology.present)),
-                memory_bytes=read_node_memory(root, number),
-            )
-        )
-    if nodes:
-        return tuple(nodes)
-    return (NumaNode(id=0, cpus=tuple(sorted(topology.online)), memory_bytes=memory_bytes),)
-
-
-def _read_graphics_nodes(root: Root) -> CpuSet:
-    """List the nodes that NVIDIA's driver makes of the memory of its cards (POWER, Grace)."""
-    folder = "/proc/driver/nvidia/gpus"
-    states = [root.read_fields(f"{folder}/{card}/numa_status") for card in root.list_folder(folder)]
-    numbers = [parse_integer(state.get("Node", "")) for state in states]
-    return frozenset(number for number in numbers if number is not None)
 
 
 def _read_present(root: Root, cpuinfo: CpuInfo) -> CpuSet:
@@ -204,3 +178,199 @@ def _count_threads_per_core(cpuinfo: CpuInfo, cores: tuple[CpuSet, ...]) -> int 
     if highest is not None and 0 <= highest < 64:
         return highest + 1  # s390: sibling masks are of virtual CPUs
     return max(map(len, cores)) if cores else None
+
+
+def read_caches(root: Root, topology: Topology) -> tuple[Cache, ...]:
+    """Read the caches from sysfs, one row for each level, type and size.
+
+    A cache is counted once however many CPUs share it, and once if a virtual machine
+    lists it twice for the same CPUs. Empty where the kernel says nothing.
+    """
+    online = topology.online
+    siblings = {cpu: core for core in topology.cores for cpu in core}
+    instances: dict[_CacheKey, dict[CpuSet, None]] = {}
+    claimed: set[tuple[int, str, int]] = set()
+    for cpu in sorted(online):
+        folder = f"{CPU_FOLDER}/cpu{cpu}/cache"
+        for index in root.list_numbers(folder, "index"):
+            level, kind, size, shared = _read_cache(root, f"{folder}/index{index}")
+            if shared is not None:
+                # Itanium leaves the map of some caches empty: they belong to the core.
+                shared = shared or siblings.get(cpu, frozenset())
+            shared = (shared or frozenset()) & online | {cpu}
+            if level is None or kind is None or (level, kind, cpu) in claimed:
+                continue
+            claimed.update((level, kind, sharer) for sharer in shared)
+            instances.setdefault((level, kind, size), {}).setdefault(shared, None)
+        for name, level, kind in _SPARC_CACHES:
+            size = root.read_integer(f"{CPU_FOLDER}/cpu{cpu}/{name}")
+            if size:
+                instances.setdefault((level, kind, size), {}).setdefault(frozenset({cpu}), None)
+    return tuple(
+        Cache(
+            level=level,
+            type=kind,
+            size_bytes=size,
+            instances=len(groups),
+            shared_cpus=tuple(tuple(sorted(group)) for group in groups),
+        )
+        for (level, kind, size), groups in sorted(instances.items(), key=_cache_order)
+    )
+
+
+def _read_cache(
+    root: Root, folder: str
+) -> tuple[int | None, str | None, int | None, CpuSet | None]:
+    level = root.read_integer(f"{folder}/level")
+    if level is not None and not 1 <= level <= 9:
+        level = None
+    kind = _CACHE_TYPES.get(root.read_text(f"{folder}/type") or "")
+    size = root.read_size(f"{folder}/size") or None  # firmware that does not know writes 0
+    shared = root.read_cpu_mask(f"{folder}/shared_cpu_map")
+    if shared is None:
+        shared = root.read_cpu_list(f"{folder}/shared_cpu_list")
+    return level, kind, size, shared
+
+
+def _cache_order(item: tuple[_CacheKey, object]) -> tuple[int, str, int]:
+    level, kind, size = item[0]
+    return level, kind, -(size or 0)
+
+
+def read_core_kinds(
+    root: Root, cpuinfo: CpuInfo, online: CpuSet, caches: tuple[Cache, ...]
+) -> tuple[CoreKind, ...]:
+    """Sort the online CPUs into kinds of cores, fastest first.
+
+    Asked in turn: the kernel's performance counters of Intel hybrids, the capacities of
+    the scheduler, Arm part numbers, the size of the first cache together with the maximum
+    frequency, the maximum frequency alone. A machine of one kind is ``uniform``. Two rows
+    may have the same kind where cores come in three sizes.
+    """
+    if not online:
+        return ()
+    speeds = _read_max_khz(root, online)
+    groups = (
+        _by_counters(root, online)
+        or _by_capacity(root, online)
+        or _by_arm_part(cpuinfo, online, speeds)
+        or _by_first_cache(online, caches, speeds)
+        or _by_frequency(online, speeds)
+        or [(UNIFORM, online)]
+    )
+    return tuple(
+        CoreKind(
+            kind=kind,
+            cpus=tuple(sorted(cpus)),
+            max_khz=max((speeds[cpu] for cpu in cpus if cpu in speeds), default=None),
+        )
+        for kind, cpus in groups
+    )
+
+
+def _read_max_khz(root: Root, online: CpuSet) -> dict[int, int]:
+    speeds = {}
+    for cpu in online:
+        khz = root.read_integer(f"{CPU_FOLDER}/cpu{cpu}/cpufreq/cpuinfo_max_freq")
+        if khz is not None and khz > 0:
+            speeds[cpu] = khz
+    return speeds or _read_policy_khz(root, online)
+
+
+def _read_policy_khz(root: Root, online: CpuSet) -> dict[int, int]:
+    """Read the same from the policies that ``cpuN/cpufreq`` are links to."""
+    speeds: dict[int, int] = {}
+    for number in root.list_numbers(f"{CPU_FOLDER}/cpufreq", "policy"):
+        folder = f"{CPU_FOLDER}/cpufreq/policy{number}"
+        khz = root.read_integer(f"{folder}/cpuinfo_max_freq")
+        # related_cpus is the one list that the kernel separates by blanks.
+        words = (root.read_text(f"{folder}/related_cpus") or str(number)).split()
+        cpus = parse_cpu_list(",".join(words)) or frozenset()
+        if khz is not None and khz > 0:
+            speeds.update(dict.fromkeys(cpus & online, khz))
+    return speeds
+
+
+def _by_counters(root: Root, online: CpuSet) -> _Groups:
+    """Use the folders that the kernel makes for the counters of Intel's kinds of cores."""
+    groups: _Groups = []
+    names = (("cpu_core", PERFORMANCE), ("cpu_atom", EFFICIENCY), ("cpu_lowpower", EFFICIENCY))
+    for name, kind in names:
+        cpus = (root.read_cpu_list(f"/sys/devices/{name}/cpus") or frozenset()) & online
+        if cpus:
+            groups.append((kind, cpus))
+    is_complete = frozenset().union(*(cpus for _, cpus in groups)) == online
+    return groups if len(groups) > 1 and is_complete else []
+
+
+def _by_capacity(root: Root, online: CpuSet) -> _Groups:
+    capacities = {cpu: root.read_integer(f"{CPU_FOLDER}/cpu{cpu}/cpu_capacity") for cpu in online}
+    known = {cpu: value for cpu, value in capacities.items() if value is not None and value > 0}
+    if len(known) != len(online):
+        return []
+    return _rank(known, threshold=_PERFORMANCE_CAPACITY)
+
+
+def _by_arm_part(cpuinfo: CpuInfo, online: CpuSet, speeds: Mapping[int, int]) -> _Groups:
+    parts = {cpu: read_arm_part(cpuinfo, cpu) for cpu in online}
+    distinct = {part for part in parts.values() if part is not None}
+    if len(distinct) < 2 or None in parts.values():
+        return []
+    groups: _Groups = []
+    for identity in distinct:
+        cpus = frozenset(cpu for cpu in online if parts[cpu] == identity)
+        groups.append((EFFICIENCY if is_little_core(identity) else PERFORMANCE, cpus))
+    if len({kind for kind, _ in groups}) < 2:
+        groups = _relabel_by_speed(groups, speeds)
+    return sorted(
+        groups,
+        key=lambda group: (group[0] == EFFICIENCY, -_fastest(group[1], speeds), min(group[1])),
+    )
+
+
+def _relabel_by_speed(groups: _Groups, speeds: Mapping[int, int]) -> _Groups:
+    top = max(_fastest(cpus, speeds) for _, cpus in groups)
+    return [
+        (PERFORMANCE if _fastest(cpus, speeds) >= top * _SAME_KIND_SPEED else EFFICIENCY, cpus)
+        for _, cpus in groups
+    ]
+
+
+def _by_first_cache(online: CpuSet, caches: Iterable[Cache], speeds: Mapping[int, int]) -> _Groups:
+    """Tell kinds by the size of the first data cache where the frequency agrees."""
+    sizes: dict[int, int] = {}
+    for cache in caches:
+        if cache.level == 1 and cache.type == "data" and cache.size_bytes:
+            for cpus in cache.shared_cpus:
+                sizes.update(dict.fromkeys(cpus, cache.size_bytes))
+    if set(sizes) != online or set(speeds) != online or len(set(sizes.values())) != 2:
+        return []
+    large = frozenset(cpu for cpu in online if sizes[cpu] == max(sizes.values()))
+    small = online - large
+    if _fastest(small, speeds) >= min(speeds[cpu] for cpu in large):
+        return []
+    return [(PERFORMANCE, large), (EFFICIENCY, small)]
+
+
+def _by_frequency(online: CpuSet, speeds: Mapping[int, int]) -> _Groups:
+    return _rank(speeds, threshold=_SAME_KIND_SPEED) if set(speeds) == online else []
+
+
+def _rank(values: Mapping[int, int], threshold: float) -> _Groups:
+    """Split CPUs by a figure of speed where neighbouring figures lie clearly apart."""
+    groups: list[list[int]] = []
+    for cpu in sorted(values, key=lambda cpu: (-values[cpu], cpu)):
+        if groups and values[cpu] >= values[groups[-1][0]] * _SAME_KIND_SPEED:
+            groups[-1].append(cpu)
+        else:
+            groups.append([cpu])
+    if len(groups) < 2:
+        return []
+    top = max(values.values())
+    kinds = [PERFORMANCE if values[group[0]] >= top * threshold else EFFICIENCY for group in groups]
+    kinds[-1] = EFFICIENCY
+    return [(kind, frozenset(group)) for kind, group in zip(kinds, groups, strict=True)]
+
+
+def _fastest(cpus: Iterable[int], speeds: Mapping[int, int]) -> int:
+    return max((speeds[cpu] for cpu in cpus if cpu in speeds), default=0)

@@ -27,9 +27,7 @@ from cpubound.engine.live import add_residency, watch_decode
 from cpubound.engine.synth import write_model
 from cpubound.engine.values import RunSettings
 from cpubound.engine.watch import LiveFacts, Watch, live_facts
-from cpubound.machine.activity import Activity
-from cpubound.machine.counters import Counters
-from cpubound.machine.processes import ProcessTime
+from cpubound.machine.activity import Activity, Counters, ProcessTime
 from cpubound.machine.read import read_machine
 from cpubound.profile.file import save_profile
 from cpubound.report.diagnosis import diagnosis_document, diagnosis_text

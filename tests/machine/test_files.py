@@ -175,3 +175,22 @@ def test_a_very_long_file_is_read_in_part(tmp_path: Path) -> None:
     content = Root(tmp_path).read_bytes("/long")
     assert content is not None
     assert len(content) <= 2**23
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("0-14:2", set(range(0, 15, 2))),
+        ("0-31:2/8", {0, 1, 8, 9, 16, 17, 24, 25}),
+        ("1-3,8-12:4", {1, 2, 3, 8, 12}),
+        ("5-5:3", {5}),
+        ("0-9:0", None),
+        ("0-9:3/2", None),
+        ("0-9:1/0", None),
+        ("0-9:", None),
+        ("4:2", None),
+        ("0-99999:2", None),
+    ],
+)
+def test_a_cpu_list_may_have_strides(text: str, cpus: set[int] | None) -> None:
+    assert parse_cpu_list(text) == cpus

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_machine import FakeMachine
 
-from cpubound.machine.cpuinfo import read_cpuinfo
+from cpubound.machine.cpu import read_cpuinfo
 from cpubound.machine.hypervisor import read_hypervisor
 
 VIRTUAL = "processor: 0\nflags: fpu hypervisor"

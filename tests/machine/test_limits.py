@@ -15,7 +15,10 @@ from cpubound.machine.files import Root
 from cpubound.machine.limits import Limits, count_effective_cpus, read_limits
 
 V2_MOUNT = "25 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
+
 ONLINE = frozenset(range(8))
+
+CPUS = frozenset(range(4))
 
 
 def read(fake: FakeMachine) -> Limits:
@@ -249,3 +252,23 @@ def test_any_text_in_the_cgroup_files_is_survived(mounts: str, cgroup: str) -> N
         fake.write("/proc/self/mountinfo", f"{V2_MOUNT}\n{mounts}".encode("utf-8", "replace"))
         fake.write("/proc/self/cgroup", f"0::/{cgroup}".encode("utf-8", "replace"))
         assert read(fake).allowed == ONLINE
+
+
+def test_the_oldest_kernels_say_the_affinity_as_a_mask(tmp_path: Path) -> None:
+    fake = FakeMachine(tmp_path)
+    fake.write("/proc/self/status", "Name: x\nCpus_allowed:\t00000000,0000000a\n")
+    assert read_limits(fake.root, CPUS).allowed == {1, 3}
+
+
+def test_a_container_of_version_1_shows_the_limit_above_it_in_its_statistics(
+    tmp_path: Path,
+) -> None:
+    fake = FakeMachine(tmp_path)
+    fake.write("/proc/self/mountinfo", "30 24 0:26 / /sys/fs/cgroup/memory rw - cgroup c rw,memory")
+    fake.write("/proc/self/cgroup", "4:memory:/docker/abc")
+    fake.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", 9223372036854771712)
+    fake.write(
+        "/sys/fs/cgroup/memory/memory.stat",
+        "cache 1024\nhierarchical_memory_limit 268435456\ntotal_cache 1024",
+    )
+    assert read_limits(fake.root, CPUS).memory_limit_bytes == 2**28

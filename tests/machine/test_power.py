@@ -11,6 +11,8 @@ from cpubound.machine.power import Power, read_power
 
 SUPPLY = "/sys/class/power_supply"
 
+CPUS = frozenset(range(4))
+
 
 def read(fake: FakeMachine) -> Power:
     return read_power(fake.root, frozenset({0, 1}))
@@ -109,3 +111,10 @@ def test_the_platform_profile_is_read(tmp_path: Path) -> None:
     fake = FakeMachine(tmp_path)
     fake.write("/sys/firmware/acpi/platform_profile", "low-power")
     assert read(fake).platform_profile == "low-power"
+
+
+def test_old_amd_kernels_switch_boost_for_each_cpu_under_another_name(tmp_path: Path) -> None:
+    fake = FakeMachine(tmp_path)
+    for cpu in CPUS:
+        fake.write(f"{CPU}/cpu{cpu}/cpufreq/cpb", 0)
+    assert read_power(fake.root, CPUS).boost is False

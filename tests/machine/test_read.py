@@ -7,18 +7,24 @@ import platform
 import random
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import psutil
 import pytest
-from fake_machine import FakeMachine, build_server, read_archive
+from fake_machine import CPU, FakeMachine, build_server, read_archive
 from kept import EXPECTED_MACHINES, TOPOLOGIES
 
 from cpubound.errors import UsageError
-from cpubound.machine.read import read_linux, read_machine
+from cpubound.machine.read import read_linux, read_machine, read_portable
 from cpubound.machine.values import Machine
 from cpubound.units import format_binary_bytes
+
+GARBAGE = (
+    b"", b"\0", b"-1", b"0", b"9" * 30, b"0-16383", b"0-99999999", b"ffffffff," * 400, b"\xff\xfe",
+    b"nan", b"max max", b"5000 -5", b"A" * 5000, b":::", b"0::/../..\n1:cpu:/", b"cpu a b c d",
+)  # fmt: skip
 
 
 def read_cpus(mask: str) -> tuple[int, ...]:
@@ -147,12 +153,6 @@ def test_a_snapshot_never_shows_the_machine_it_is_read_on(
     read_machine(build_server(tmp_path, packages=1, cores=2, threads=1).folder)
 
 
-GARBAGE = (
-    b"", b"\0", b"-1", b"0", b"9" * 30, b"0-16383", b"0-99999999", b"ffffffff," * 400, b"\xff\xfe",
-    b"nan", b"max max", b"5000 -5", b"A" * 5000, b":::", b"0::/../..\n1:cpu:/", b"cpu a b c d",
-)  # fmt: skip
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_a_machine_whose_files_are_garbled_is_still_described(tmp_path: Path, seed: int) -> None:
     fake = build_server(tmp_path, packages=2, cores=2, threads=2)
@@ -193,3 +193,136 @@ def test_this_machine_agrees_with_psutil_and_the_kernel() -> None:
         [],
         list(machine.online_cpus),
     )
+
+
+def test_a_quota_of_half_a_cpu_leaves_one_effective_cpu(tmp_path: Path) -> None:
+    fake = build_server(tmp_path, packages=1, cores=4, threads=1)
+    fake.write("/sys/fs/cgroup/cgroup.controllers", "cpu memory")
+    fake.write("/sys/fs/cgroup/cpu.max", "50000 100000")
+    fake.write("/sys/fs/cgroup/memory.max", 2**28)
+    machine = read_linux(fake.root)
+    assert (machine.quota_cpus, machine.effective_cpus) == (0.5, 1)
+    assert machine.usable_memory_bytes == 2**28
+
+
+def test_both_versions_of_cgroups_side_by_side_both_count(tmp_path: Path) -> None:
+    fake = build_server(tmp_path, packages=1, cores=4, threads=1)
+    fake.write(
+        "/proc/self/mountinfo",
+        "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+        "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+    )
+    fake.write("/proc/self/cgroup", "3:cpuset:/job\n1:cpu:/a/b\n0::/slice\n")
+    fake.write("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", 150_000)
+    fake.write("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", 100_000)
+    fake.write("/sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", -1)
+    fake.write("/sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", 100_000)
+    fake.write("/sys/fs/cgroup/cpuset/job/cpuset.cpus", "1-3")
+    fake.write("/sys/fs/cgroup/unified/slice/memory.max", 2**30)
+    machine = read_linux(fake.root)
+    assert machine.allowed_cpus == (1, 2, 3)
+    assert (machine.quota_cpus, machine.effective_cpus) == (1.5, 1)
+    assert machine.memory_limit_bytes == 2**30
+
+
+def test_clocks_are_read_from_policies_where_the_links_to_them_are_lost(tmp_path: Path) -> None:
+    fake = build_server(tmp_path, packages=1, cores=4, threads=1)
+    for number, cpus, khz in ((0, "0 1", 4_800_000), (2, "2 3", 2_400_000)):
+        folder = f"{CPU}/cpufreq/policy{number}"
+        fake.write(f"{folder}/related_cpus", cpus)
+        fake.write(f"{folder}/cpuinfo_max_freq", khz)
+        fake.write(f"{folder}/scaling_governor", "powersave")
+    machine = read_linux(fake.root)
+    assert [(k.kind, k.cpus, k.max_khz) for k in machine.core_kinds] == [
+        ("performance", (0, 1), 4_800_000),
+        ("efficiency", (2, 3), 2_400_000),
+    ]
+    assert machine.governor == "powersave"
+
+
+def test_new_riscv_kernels_tell_the_extensions_of_each_hart(tmp_path: Path) -> None:
+    fake = FakeMachine(tmp_path)
+    fake.write_cpuinfo(
+        [
+            {"processor": n, "hart": n, "isa": "rv64imafdc", "mmu": "sv39",
+             "uarch": "sophgo,sg2042", "hart isa": "rv64imafdcv_zfh"}
+            for n in range(2)
+        ]
+    )  # fmt: skip
+    machine = read_linux(fake.root)
+    assert machine.architecture == "riscv64"
+    assert set(machine.isa_flags) == {"v", "zfh"}
+    assert machine.cpu_model == "sophgo,sg2042"
+
+
+def test_a_virtual_machine_of_one_socket_for_each_cpu_is_described_as_it_says(
+    tmp_path: Path,
+) -> None:
+    machine = read_linux(build_server(tmp_path, packages=8, cores=1, threads=1).root)
+    assert (machine.packages, machine.physical_cores, machine.threads_per_core) == (8, 8, 1)
+    assert machine.effective_cpus == 8
+
+
+def test_a_container_whose_sysfs_is_masked_has_what_proc_tells(tmp_path: Path) -> None:
+    fake = FakeMachine(tmp_path)
+    fake.make_folder("/sys/devices/system/cpu")
+    fake.write_cpuinfo([{"processor": n, "model name": "Some CPU"} for n in range(4)])
+    fake.write("/proc/self/status", "Cpus_allowed_list:\t0-1\n")
+    fake.write("/proc/meminfo", "MemTotal: 1048576 kB\nMemAvailable: 524288 kB")
+    machine = read_linux(fake.root)
+    assert machine.online_cpus == (0, 1, 2, 3)
+    assert machine.effective_cpus == 2
+    assert machine.physical_cores is None
+    assert machine.memory_bytes == 2**30
+
+
+def refuse(*arguments: Any, **names: Any) -> Any:
+    raise NotImplementedError("not on this platform")
+
+
+@pytest.fixture
+def macos(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(platform, "processor", lambda: "arm")
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 12)
+    monkeypatch.setattr(psutil.Process, "cpu_affinity", refuse, raising=False)
+    return monkeypatch
+
+
+def test_what_psutil_gives_is_taken_and_the_rest_is_unknown(macos: pytest.MonkeyPatch) -> None:
+    memory = SimpleNamespace(total=2**35, available=2**34)
+    macos.setattr(psutil, "virtual_memory", lambda: memory)
+    machine = read_machine()
+    assert machine.operating_system == "Darwin"
+    assert machine.architecture == "arm64"
+    assert machine.allowed_cpus == machine.online_cpus == tuple(range(12))
+    assert (machine.physical_cores, machine.threads_per_core) == (12, 1)
+    assert (machine.memory_bytes, machine.memory_available_bytes) == (2**35, 2**34)
+    assert machine.effective_cpus == 12
+    assert machine.packages is machine.quota_cpus is machine.governor is None
+    assert machine.caches == machine.core_kinds == ()
+
+
+def test_an_affinity_that_the_platform_tells_is_heeded(macos: pytest.MonkeyPatch) -> None:
+    macos.setattr(psutil.Process, "cpu_affinity", lambda self: [1, 3], raising=False)
+    machine = read_portable()
+    assert machine.allowed_cpus == (1, 3)
+    assert machine.effective_cpus == 2
+
+
+def test_a_psutil_that_refuses_everything_breaks_nothing(macos: pytest.MonkeyPatch) -> None:
+    macos.setattr(psutil, "cpu_count", lambda logical=True: None)
+    macos.setattr(psutil, "virtual_memory", refuse)
+    macos.setattr(psutil, "sensors_battery", refuse, raising=False)
+    machine = read_portable()
+    assert machine.online_cpus == (0,)
+    assert machine.memory_bytes is machine.on_battery is machine.physical_cores is None
+
+
+@pytest.mark.parametrize("plugged", [True, False])
+def test_the_battery_is_asked(macos: pytest.MonkeyPatch, plugged: bool) -> None:
+    battery = SimpleNamespace(power_plugged=plugged)
+    macos.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
+    assert read_portable().on_battery is not plugged
