@@ -47,6 +47,5 @@ def bytes_by_part(traffic: ModelTraffic) -> dict[str, int]:
 def _moves(traffic: ModelTraffic) -> Iterator[tuple[str, int]]:
     for read in traffic.weights:
         yield part_of_role(read.role), read.n_bytes
-    read_bytes = traffic.kv_touched_bytes if traffic.flash_attn else traffic.kv_read_bytes
-    yield "attention", read_bytes + traffic.kv_write_bytes
+    yield "attention", traffic.attention_read_bytes + traffic.kv_write_bytes
     yield "recurrent", traffic.state_read_bytes + traffic.state_write_bytes

@@ -184,6 +184,11 @@ class ModelTraffic:
         )
 
     @property
+    def attention_read_bytes(self) -> int:
+        """KV cache that attention reads: what is touched with flash-attention, else all spanned."""
+        return self.kv_touched_bytes if self.flash_attn else self.kv_read_bytes
+
+    @property
     def total_bytes(self) -> int:
         """Everything the step reads and writes."""
         return (

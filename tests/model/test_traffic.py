@@ -211,6 +211,13 @@ def test_the_graph_spans_cells_in_steps_of_256(depth: int, cells: int) -> None:
     assert traffic.kv_write_bytes == 2 * 2 * 32 * 2
 
 
+def test_attention_reads_masked_cells_only_without_flash_attention() -> None:
+    plain = compute_traffic(dense(), depth_tokens=99)
+    flash = compute_traffic(dense(), depth_tokens=99, flash_attn=True)
+    assert plain.attention_read_bytes == plain.kv_read_bytes == 2 * 256 * 2 * 32 * 2
+    assert flash.attention_read_bytes == flash.kv_touched_bytes == 2 * 100 * 2 * 32 * 2
+
+
 def test_the_cache_of_each_type_has_its_own_size() -> None:
     f16 = compute_traffic(dense(), flash_attn=True)
     mixed = compute_traffic(dense(), kv_type_k="q8_0", kv_type_v="Q4_0", flash_attn=True)
