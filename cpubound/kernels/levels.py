@@ -28,8 +28,8 @@ LEVEL_FACTOR = 1.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryLevel:
-    """A range of working sets that are served at one rate: a cache, or memory."""
+class Plateau:
+    """A range of working sets over which a sweep gave one value: a cache, or memory."""
 
     smallest_bytes: int
     largest_bytes: int  # about what the cache holds; for the last level where the sweep ended
@@ -100,7 +100,7 @@ def sweep_working_sets(
     return tuple(found[place] for place in range(len(sizes)))
 
 
-def find_levels(sizes: Sequence[int], values: Sequence[float]) -> tuple[MemoryLevel, ...]:
+def find_levels(sizes: Sequence[int], values: Sequence[float]) -> tuple[Plateau, ...]:
     """Return the plateaus of a sweep, smallest working sets first.
 
     Parameters
@@ -121,7 +121,7 @@ def find_levels(sizes: Sequence[int], values: Sequence[float]) -> tuple[MemoryLe
             f"{len(values)} values): measure again"
         )
     logs = [math.log(value) for value in values]
-    levels: list[MemoryLevel] = []
+    levels: list[Plateau] = []
     for begin, end in _partition(logs, LEVEL_TOLERANCE**2):
         if sizes[end - 1] < LEVEL_FACTOR * sizes[begin] and end < len(sizes):
             continue
@@ -130,7 +130,7 @@ def find_levels(sizes: Sequence[int], values: Sequence[float]) -> tuple[MemoryLe
             begin = sizes.index(levels.pop().smallest_bytes)
             value = stats.median(values[begin:end])
         levels.append(
-            MemoryLevel(smallest_bytes=sizes[begin], largest_bytes=sizes[end - 1], value=value)
+            Plateau(smallest_bytes=sizes[begin], largest_bytes=sizes[end - 1], value=value)
         )
     return tuple(levels)
 
