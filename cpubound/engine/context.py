@@ -14,13 +14,11 @@ from cpubound.engine.kv_state import UnknownStateLayout, grow_state
 from cpubound.engine.library import Log
 from cpubound.engine.values import RunSettings
 from cpubound.errors import MachineError
+from cpubound.llama_facts import N_UBATCH, pad_cells
 from cpubound.model.quant import quant_type
 
 # As llama-bench: tools/llama-bench/llama-bench.cpp, cmd_params_defaults (0c1e57098bba).
 N_BATCH = 2048
-N_UBATCH = 512
-# llama.cpp pads a context's cells to this (src/llama-context.cpp).
-CELL_PADDING = 256
 # Tokens that are really computed before the cache is filled by repeating them.
 SEED_TOKENS = 32
 
@@ -183,16 +181,14 @@ class Context:
         """Cells of the sliding-window cache, as src/llama-kv-cache-iswa.cpp sizes it."""
         if self.n_swa <= 0:
             return None
-        wanted = min(self.key.n_ctx, self.n_swa + N_UBATCH)
-        return -(-wanted // CELL_PADDING) * CELL_PADDING
+        return pad_cells(min(self.key.n_ctx, self.n_swa + N_UBATCH))
 
 
 def context_key(settings: RunSettings) -> ContextKey:
     """Choose the context for a setting, as llama-bench: depth and tokens (or prompt), padded."""
     span = settings.tokens if settings.prompt_tokens is None else settings.prompt_tokens
-    wanted = max(settings.n_ctx or 0, settings.depth_tokens + span, 1)
     return ContextKey(
-        n_ctx=-(-wanted // CELL_PADDING) * CELL_PADDING,
+        n_ctx=pad_cells(max(settings.n_ctx or 0, settings.depth_tokens + span)),
         sequences=settings.batch,
         kv_type_k=settings.kv_type_k,
         kv_type_v=settings.kv_type_v,

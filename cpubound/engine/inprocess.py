@@ -12,13 +12,8 @@ from cpubound.engine import protocol
 from cpubound.engine.child import INSTALL, WORKER_COMMAND, ChildProcess
 from cpubound.engine.values import EngineIdentity, GraphCount, Observation, PartTimes, RunSettings
 from cpubound.errors import EngineCrashed, EngineUnavailable, UsageError
-from cpubound.llama_facts import check_batch
-from cpubound.model.quant import quant_type
+from cpubound.llama_facts import check_batch, check_kv_types
 from cpubound.model.values import QuantType
-
-# common/arg.cpp, kv_cache_types (llama.cpp 0c1e57098bba).
-KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
-_UNQUANTIZED = ("f32", "f16", "bf16")
 
 _Reply = TypeVar("_Reply")
 
@@ -156,16 +151,7 @@ def check_settings(settings: RunSettings) -> None:
         if value < least:
             raise UsageError(f"{label} out of range ({value}): give at least {least}")
     check_batch(settings.batch)
-    for kv_type in (settings.kv_type_k, settings.kv_type_v):
-        if kv_type.lower() not in KV_TYPES:
-            raise UsageError(f"unknown KV type ({kv_type}): give one of {', '.join(KV_TYPES)}")
-        quant_type(kv_type)
-    if settings.kv_type_v.lower() not in _UNQUANTIZED and not settings.flash_attn:
-        # src/llama-context.cpp: V cache quantization requires flash_attn.
-        raise UsageError(
-            f"a quantised V cache needs flash attention ({settings.kv_type_v}): "
-            "switch flash attention on or use f16 for V"
-        )
+    check_kv_types(settings.kv_type_k, settings.kv_type_v, flash_attn=settings.flash_attn)
     if settings.prompt_tokens is not None and settings.batch > 1:
         raise UsageError(f"a prompt is one sequence (batch {settings.batch}): give batch 1")
     needed = settings.depth_tokens + (settings.prompt_tokens or settings.tokens)

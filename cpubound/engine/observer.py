@@ -16,12 +16,13 @@ from collections.abc import Sequence
 
 import llama_cpp.llama_cpp as llama
 
-from cpubound.engine.context import N_UBATCH, Context, ContextKey, open_context
+from cpubound.engine.context import Context, ContextKey, open_context
 from cpubound.engine.graph import COMPUTE, WEIGHTS, GraphReader, GraphTensor, root_of
 from cpubound.engine.library import Log, ggml_library
 from cpubound.engine.parts import Node, Segment, every_operator, find_segments
 from cpubound.engine.values import PartTimes, RunSettings
 from cpubound.errors import MachineError
+from cpubound.llama_facts import N_UBATCH
 
 
 class PartObserver:

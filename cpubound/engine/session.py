@@ -12,12 +12,13 @@ from typing import Any
 import llama_cpp.llama_cpp as llama
 
 from cpubound.engine import graph
-from cpubound.engine.context import N_UBATCH, Context, ContextKey, context_key, open_context
+from cpubound.engine.context import Context, ContextKey, context_key, open_context
 from cpubound.engine.library import Log, ggml_library
 from cpubound.engine.observer import ObservedContext
 from cpubound.engine.protocol import Tokens
 from cpubound.engine.values import GraphCount, PartTimes, RunSettings
 from cpubound.errors import MachineError, ModelFileError, UsageError
+from cpubound.llama_facts import N_UBATCH
 
 # Contexts kept per model: a KV cache is memory, and filling a new one takes well under a second.
 CONTEXTS_KEPT = 4

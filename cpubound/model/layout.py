@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from math import prod
 
 from cpubound.errors import UsageError
+from cpubound.llama_facts import MAX_LAYERS
 from cpubound.model.data import read_toml
 from cpubound.model.ftype import file_type
 from cpubound.model.ftype.tensor_types import NamedShape, tensor_types
@@ -20,7 +21,6 @@ from cpubound.model.values import HyperParameter, ModelSpec, QuantType, Tensor
 
 EXPECTED_DIFFERENCE = 0.005  # of parameter counts
 _NamedShapes = list[tuple[str, tuple[int, ...]]]
-MAX_LAYERS = 512  # LLAMA_MAX_LAYERS of llama.cpp src/llama-hparams.h
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from cpubound.advise.tune.placement import CpusFor, Placement, physical_threads,
 from cpubound.advise.tune.values import Advice, Choice, Recommendation
 from cpubound.cost.thread_choice import TOLERANCE, fewest_threads, near_best
 from cpubound.cost.values import Prediction, PromptPrediction
+from cpubound.llama_facts import needs_flash_attn
 from cpubound.machine.values import Machine, format_cpu_mask
 from cpubound.model.values import ModelTraffic
 from cpubound.units import format_significant
@@ -127,11 +128,8 @@ def chosen_setting(advice: Advice) -> Setting:
 
 
 def flash_options(kv: tuple[str, str]) -> tuple[bool, ...]:
-    """Return the flash-attention states that a KV type allows.
-
-    Quantised V needs flash-attention (src/llama-context.cpp at 0c1e57098bba).
-    """
-    return (True, False) if kv[1] in ("f16", "f32", "bf16") else (True,)
+    """Return the flash-attention states that a KV type allows."""
+    return (True,) if needs_flash_attn(kv[1]) else (True, False)
 
 
 def prefer_even(predictions: Sequence[Prediction], traffic: ModelTraffic | None) -> Prediction:

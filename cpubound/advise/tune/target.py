@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from cpubound.advise.tune.values import FileTypeRate, TargetAdvice
 from cpubound.cost.thread_choice import fewest_threads
 from cpubound.cost.values import Prediction
+from cpubound.llama_facts import CELL_PADDING
 
-# Cells come in steps of this many (llama.cpp pads the cache it reads).
-CONTEXT_STEP = 256
 # No model is trained for more; ends the search where training length and memory are unknown.
 MAX_CONTEXT = 2**24
 
@@ -73,15 +72,15 @@ def _largest_context(
     reason = failure(0)
     if reason is not None:
         return None, reason
-    good, bad = 0, (trained_tokens or MAX_CONTEXT) // CONTEXT_STEP
-    reason = failure(bad * CONTEXT_STEP)
+    good, bad = 0, (trained_tokens or MAX_CONTEXT) // CELL_PADDING
+    reason = failure(bad * CELL_PADDING)
     if reason is None:
-        return bad * CONTEXT_STEP, "training"
+        return bad * CELL_PADDING, "training"
     while bad - good > 1:
         middle = (good + bad) // 2
-        found = failure(middle * CONTEXT_STEP)
+        found = failure(middle * CELL_PADDING)
         if found is None:
             good = middle
         else:
             bad, reason = middle, found
-    return good * CONTEXT_STEP, reason
+    return good * CELL_PADDING, reason

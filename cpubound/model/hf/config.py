@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cpubound.errors import InputError
-from cpubound.model.layout import MAX_LAYERS
+from cpubound.llama_facts import MAX_LAYERS
 from cpubound.model.values import HyperParameter
 
 Keys = dict[str, HyperParameter]

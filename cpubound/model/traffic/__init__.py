@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from cpubound.model.traffic.prompt import prompt_steps
-from cpubound.model.traffic.step import KV_TYPES, compute_traffic
+from cpubound.model.traffic.step import compute_traffic
 
-__all__ = ["KV_TYPES", "compute_traffic", "prompt_steps"]
+__all__ = ["compute_traffic", "prompt_steps"]

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cpubound.llama_facts import N_UBATCH, pad_cells
 from cpubound.model.hyper import HyperParameters
 from cpubound.model.traffic.cache_shapes import CacheShape
 from cpubound.model.traffic.layers import Layer, split_block
 from cpubound.model.values import AttentionRead, ModelSpec, QuantType
-
-CELL_PADDING = 256
-DEFAULT_UBATCH = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +27,7 @@ class CacheSetting:
     type_v: QuantType
     swa_full: bool
     flash_attn: bool
-    n_ubatch: int = DEFAULT_UBATCH
+    n_ubatch: int = N_UBATCH
 
     def allocated_cells(self, shape: CacheShape) -> int:
         """Return the cells of a cache: fewer behind a window, unless ``swa_full``."""
@@ -55,11 +53,6 @@ class CacheSetting:
         elif shape.window:
             tokens = min(tokens, shape.window)
         return min(-(-tokens // shape.pool) + shape.tail_cells, self.graph_cells(shape))
-
-
-def pad_cells(cells: int) -> int:
-    """Round up to a multiple of 256, and at least to that."""
-    return max(cells + -cells % CELL_PADDING, CELL_PADDING)
 
 
 def attention_reads(layers: Sequence[Layer], setting: CacheSetting) -> tuple[AttentionRead, ...]:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from cpubound.errors import ModelFileError
+from cpubound.llama_facts import MAX_LAYERS
 from cpubound.model.hyper import HyperParameters, layer_count
 from cpubound.model.traffic import architectures
 from cpubound.model.traffic.cache_shapes import CacheShape, cache_shapes, has_attention
 from cpubound.model.values import ModelSpec
-
-MAX_LAYERS = 512  # LLAMA_MAX_LAYERS of src/llama-hparams.h
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
 _RECURRENT = re.compile(r"(?:ssm_|time_mix_|shortconv\.)")

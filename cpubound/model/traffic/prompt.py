@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cpubound.errors import UsageError
-from cpubound.model.traffic.cache import DEFAULT_UBATCH
+from cpubound.llama_facts import N_UBATCH
 from cpubound.model.traffic.step import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic, WeightRead
 
@@ -18,7 +18,7 @@ def prompt_steps(
     kv_type_k: str = "f16",
     kv_type_v: str = "f16",
     flash_attn: bool = False,
-    ubatch: int = DEFAULT_UBATCH,
+    ubatch: int = N_UBATCH,
 ) -> tuple[ModelTraffic, ...]:
     """Return the traffic of each physical batch of a prompt of one sequence.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cpubound.errors import ModelFileError, UsageError
+from cpubound.llama_facts import check_kv_types, pad_cells
 from cpubound.model.label import quant_label
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import architectures
@@ -11,19 +12,16 @@ from cpubound.model.traffic.cache import (
     attention_reads,
     kv_allocated_bytes,
     kv_write_bytes,
-    pad_cells,
     state_bytes,
     state_kind,
 )
 from cpubound.model.traffic.layers import read_layers
 from cpubound.model.traffic.proven import PROVEN_ARCHITECTURES
 from cpubound.model.traffic.weights import weight_traffic
-from cpubound.model.values import ModelSpec, ModelTraffic, QuantType
+from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.units import format_decimal_bytes
 
 MOST_BYTES = 2**63
-# What llama.cpp accepts for a cache (common/arg.cpp, kv_cache_types).
-KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 
 def compute_traffic(
@@ -49,17 +47,12 @@ def compute_traffic(
     model that no llama.cpp could run.
     """
     asked_n_ctx, n_ctx = n_ctx, _check(depth_tokens, n_ctx, batch)
-    type_k, type_v = _cache_type(kv_type_k), _cache_type(kv_type_v)
-    if type_v.block_size > 1 and not flash_attn:
-        raise UsageError(
-            f"a quantised V cache ({kv_type_v}) works only with flash-attention: "
-            "switch it on or keep V in f16"
-        )
+    check_kv_types(kv_type_k, kv_type_v, flash_attn=flash_attn)
     setting = CacheSetting(
         depth_tokens=depth_tokens,
         n_ctx=n_ctx,
-        type_k=type_k,
-        type_v=type_v,
+        type_k=quant_type(kv_type_k),
+        type_v=quant_type(kv_type_v),
         swa_full=swa_full,
         flash_attn=flash_attn,
     )
@@ -131,14 +124,6 @@ def _widened(asked: int | None, n_ctx: int, depth_tokens: int) -> tuple[str, ...
         f"a context of {asked} does not hold {depth_tokens} tokens and a new one: llama.cpp "
         f"rounds it up to {n_ctx}, which does",
     )
-
-
-def _cache_type(name: str) -> QuantType:
-    if name.lower() not in KV_TYPES:
-        raise UsageError(
-            f"llama.cpp has no cache of type {name}: give one of {', '.join(KV_TYPES)}"
-        )
-    return quant_type(name)
 
 
 def _logits(spec: ModelSpec) -> int:
