@@ -35,52 +35,14 @@ def require_positive(what: str, value: float) -> float:
     return value
 
 
-def require_context(context_tokens: float) -> float:
-    """Return a context, or raise ``UsageError`` if it is negative."""
-    if not context_tokens >= 0:
-        raise UsageError(f"a context cannot be negative ({context_tokens:g}): give 0 or more")
-    return context_tokens
-
-
-def memory_bandwidth(transfers_per_s: float, channels: int, bytes_per_transfer: int = 8) -> float:
-    """Return the peak bandwidth of memory channels: transfers × channels × bytes of one transfer.
+def memory_bandwidth(transfers_per_s: float, channels: int) -> float:
+    """Return the peak bandwidth of memory channels: transfers × channels × 8 bytes.
 
     A DDR channel is 64 bits wide (two halves of 32 in DDR5).
     """
     require_positive("a transfer rate", transfers_per_s)
     require_positive("a number of channels", channels)
-    return transfers_per_s * channels * require_positive("a channel's width", bytes_per_transfer)
-
-
-def kv_bytes_per_token(
-    layers: int, kv_heads: int, head_dim: int, bytes_per_element: float = 2.0
-) -> float:
-    """Return the KV cache of one token of context: K and V of every layer.
-
-    The factor of 2 is for K and V; bytes per element enter once.
-    """
-    for what, value in (
-        ("a number of layers", layers),
-        ("a number of KV heads", kv_heads),
-        ("a head's size", head_dim),
-    ):
-        require_positive(what, value)
-    return 2 * layers * kv_heads * head_dim * require_positive("an element", bytes_per_element)
-
-
-def decode_bytes(
-    weight_bytes: float, kv_bytes_per_token: float, context_tokens: float = 0, batch: float = 1
-) -> float:
-    """Return the bytes of one decode step: the weights once, the KV cache for every sequence."""
-    require_positive("the weights' size", weight_bytes)
-    require_positive("a batch", batch)
-    return weight_bytes + batch * require_context(context_tokens) * kv_bytes_per_token
-
-
-def decode_tokens_per_s(n_bytes: float, bytes_per_s: float, batch: float = 1) -> float:
-    """Return the ceiling that bandwidth sets: ``batch`` tokens for every ``n_bytes`` read."""
-    require_positive("a bandwidth", bytes_per_s)
-    return batch * bytes_per_s / require_positive("the bytes of a step", n_bytes)
+    return transfers_per_s * channels * 8
 
 
 def step_seconds(flops: float, n_bytes: float, roofs: Roofs) -> float:

@@ -40,29 +40,6 @@ class OperatorWork:
         return self.flops / self.n_bytes if self.n_bytes else 0.0
 
 
-def matrix_product(
-    rows: int,
-    columns: int,
-    *,
-    batch: float = 1,
-    bytes_per_weight: float = 2.0,
-    activation_bytes: float = ACTIVATION_BYTES,
-) -> OperatorWork:
-    """Return the work of W x for W [rows, columns] and ``batch`` vectors: a GEMV at 1.
-
-    The weights are read once, each vector is read and each result written once. Prefill of N
-    tokens is this with a batch of N.
-    """
-    for what, value in (("rows", rows), ("columns", columns), ("a batch", batch)):
-        require_positive(what, value)
-    weights = require_positive("the bytes of a weight", bytes_per_weight) * rows * columns
-    return OperatorWork(
-        name="matrix product",
-        flops=2.0 * rows * columns * batch,
-        n_bytes=weights + batch * (rows + columns) * activation_bytes,
-    )
-
-
 def element_wise(
     elements: float,
     *,

@@ -52,32 +52,15 @@ def ridge_batch_of(
     return high
 
 
-def last_context(
-    active_parameters: float,
-    kv_bytes_per_token: float,
-    roofs: Roofs,
-    attention_flops_per_token: float = 0.0,
-) -> float | None:
-    """Return n*: the context from which no batch is compute-bound; infinite if there is none.
-
-    2 · P_active / P_peak = n · (kv / BW − a / P_peak) with ``a`` the attention's own FLOPs per
-    token of context. The bytes of the weights have no part in it. None where the peak rate is
-    not known.
-    """
-    require_positive("the number of active parameters", active_parameters)
-    if roofs.flops_per_s is None:
-        return None
-    loss = kv_bytes_per_token / roofs.bytes_per_s - attention_flops_per_token / roofs.flops_per_s
-    return 2 * active_parameters / roofs.flops_per_s / loss if loss > 0 else math.inf
-
-
 def find_last_context(
     sequence_work_at: Callable[[int], tuple[float, float]], roofs: Roofs, longest: int
 ) -> float | None:
-    """Return n* to the token for any cache, also one that does not grow evenly (windows).
+    """Return n*: the context from which no batch is compute-bound, to the token.
 
-    ``sequence_work_at`` gives FLOPs and bytes of one sequence at a context; infinite if a batch
-    can be compute-bound at ``longest`` tokens still, 0 if none ever can.
+    ``sequence_work_at`` gives FLOPs and bytes of one sequence at a context: the bytes of the
+    weights have no part in it, and a cache need not grow evenly (windows). Infinite if a batch
+    can be compute-bound at ``longest`` tokens still, 0 if none ever can; None where the peak
+    rate is not known.
     """
     if roofs.flops_per_s is None:
         return None

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from cpubound.errors import UsageError
 
 MAX_DRAFT_TOKENS = 64
+# Those that are compared for the best.
+DRAFT_LENGTHS = range(1, 17)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +61,10 @@ def best_draft_length(
     acceptance: float,
     target_seconds: Callable[[int], float],
     draft_seconds: float,
-    candidates: Sequence[int] = range(1, 17),
 ) -> Speculation:
     """Return the draft length of the greatest speed-up, the shortest of equals."""
     return max(
-        (speculate(acceptance, k, target_seconds, draft_seconds) for k in candidates),
+        (speculate(acceptance, k, target_seconds, draft_seconds) for k in DRAFT_LENGTHS),
         key=lambda found: found.speed_up,
     )
 

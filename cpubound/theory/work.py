@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cpubound.model.values import AttentionRead, ModelTraffic
-from cpubound.theory.budget import Roofs, require_context, require_positive, step_seconds
+from cpubound.theory.budget import Roofs, require_positive, step_seconds
 from cpubound.theory.moe import ExpertWeights
 
 # More sequences than any batch: here every expert is read.
@@ -62,31 +62,6 @@ class DecodeWork:
         """
         n_bytes = self.weight_bytes_at(tokens) + self.sequence_bytes
         return step_seconds(self.flops(tokens), n_bytes, roofs)
-
-
-def plain_work(
-    *,
-    parameters: float,
-    weight_bytes: float,
-    kv_bytes_per_token: float,
-    context_tokens: float = 0,
-    attention_flops_per_token: float = 0.0,
-) -> DecodeWork:
-    """Return the work of a dense model known by a few numbers: 2 FLOPs for each parameter.
-
-    ``attention_flops_per_token`` is what attention computes for each token of context
-    (``attention_flops``); 0 leaves it out, as rules of thumb do.
-    """
-    require_positive("a number of parameters", parameters)
-    require_positive("the weights' size", weight_bytes)
-    require_context(context_tokens)
-    return DecodeWork(
-        context_tokens=context_tokens,
-        weight_bytes=weight_bytes,
-        weight_flops=2 * parameters,
-        attention_flops=context_tokens * attention_flops_per_token,
-        sequence_bytes=context_tokens * kv_bytes_per_token,
-    )
 
 
 def work_of_traffic(one: ModelTraffic, many: ModelTraffic | None = None) -> DecodeWork:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from plain_work import plain_work
 
 from cpubound.errors import UsageError
 from cpubound.model.resolve import resolve_model
@@ -15,7 +16,7 @@ from cpubound.theory.analysis import analyse, last_context_of, point_at
 from cpubound.theory.budget import Roofs
 from cpubound.theory.presets import find_preset
 from cpubound.theory.source import ModelSource
-from cpubound.theory.work import plain_work, work_of_traffic
+from cpubound.theory.work import work_of_traffic
 
 H100 = find_preset("h100-sxm").roofs()
 CPU = Roofs(bytes_per_s=60e9, flops_per_s=1.2e12)

@@ -5,23 +5,18 @@ from __future__ import annotations
 import math
 
 import pytest
+from plain_work import kv_bytes_per_token, plain_work
 
 from cpubound.errors import UsageError
 from cpubound.theory.budget import (
     Roofs,
     binding_roof,
-    decode_bytes,
-    decode_tokens_per_s,
     expected_bandwidth_share,
     expected_flops_share,
-    kv_bytes_per_token,
     memory_bandwidth,
-    require_context,
     step_seconds,
 )
-from cpubound.theory.work import plain_work
 
-KIB = 2**10
 H100 = Roofs(bytes_per_s=3.35e12, flops_per_s=989e12)
 # Published table: model -> weight bytes, layers, decode rates at 4k, 32k, 128k of context.
 PUBLISHED = {
@@ -32,28 +27,13 @@ PUBLISHED = {
 CONTEXTS = (4096, 32768, 131072)
 
 
-@pytest.mark.parametrize(
-    ("layers", "kv_heads", "kib"), [(32, 32, 512), (32, 8, 128), (64, 8, 256), (80, 8, 320)]
-)
-def test_the_cache_of_a_token_is_two_times_layers_heads_size_and_bytes(
-    layers: int, kv_heads: int, kib: int
-) -> None:
-    assert kv_bytes_per_token(layers, kv_heads, 128) == kib * KIB
-
-
-def test_the_two_of_k_and_v_counts_once_not_twice() -> None:
-    """A published script multiplies by 2 twice and gets 512 KiB for Qwen3-32B."""
-    assert kv_bytes_per_token(64, 8, 128, 2) == 2 * 64 * 8 * 128 * 2 == 262144
-    assert kv_bytes_per_token(64, 8, 128, 1) == 128 * KIB
-
-
 @pytest.mark.parametrize("model", PUBLISHED)
 def test_decode_budgets_of_an_h100_are_those_published(model: str) -> None:
     weights, layers, rates = PUBLISHED[model]
     kv = kv_bytes_per_token(layers, 8, 128)
     for context, rate in zip(CONTEXTS, rates, strict=True):
-        n_bytes = decode_bytes(weights, kv, context)
-        assert decode_tokens_per_s(n_bytes, H100.bytes_per_s) == pytest.approx(rate, abs=0.051)
+        work = plain_work(weight_bytes=weights, kv_bytes_per_token=kv, context_tokens=context)
+        assert 1 / work.seconds(1, H100) == pytest.approx(rate, abs=0.051)
 
 
 @pytest.mark.parametrize(
@@ -63,20 +43,23 @@ def test_a_cache_of_one_byte_pays_at_long_contexts(
     context: int, rate: float, gain: float, share: float
 ) -> None:
     kv = kv_bytes_per_token(64, 8, 128)
-    plain = decode_bytes(65.6e9, kv, context)
-    small = decode_bytes(65.6e9, kv / 2, context)
-    assert decode_tokens_per_s(small, H100.bytes_per_s) == pytest.approx(rate, abs=0.051)
-    assert plain / small == pytest.approx(gain, abs=0.005)
-    assert kv * context / plain * 100 == pytest.approx(share, abs=0.05)
+    plain, small = (
+        plain_work(weight_bytes=65.6e9, kv_bytes_per_token=size, context_tokens=context)
+        for size in (kv, kv / 2)
+    )
+    assert 1 / small.seconds(1, H100) == pytest.approx(rate, abs=0.051)
+    assert plain.n_bytes(1) / small.n_bytes(1) == pytest.approx(gain, abs=0.005)
+    assert plain.sequence_bytes / plain.n_bytes(1) * 100 == pytest.approx(share, abs=0.05)
 
 
 def test_a_7b_model_at_three_sizes_on_an_h100() -> None:
-    rates = [decode_tokens_per_s(size * 1e9, 3.35e12) for size in (14.0, 7.0, 3.5)]
+    works = [plain_work(weight_bytes=size * 1e9) for size in (14.0, 7.0, 3.5)]
+    rates = [1 / work.seconds(1, H100) for work in works]
     assert [round(rate) for rate in rates] == [239, 479, 957]
 
 
 def test_the_cross_check_of_a_7b_model_is_14_gflop() -> None:
-    work = plain_work(parameters=7e9, weight_bytes=14e9, kv_bytes_per_token=0)
+    work = plain_work(parameters=7e9, weight_bytes=14e9)
     assert work.flops(1) == 14e9
     compute = work.flops(1) / 989e12
     assert work.seconds(1, H100) / compute == pytest.approx(295.2, abs=0.05)
@@ -84,18 +67,18 @@ def test_the_cross_check_of_a_7b_model_is_14_gflop() -> None:
 
 def test_a_batch_reads_the_weights_once_and_every_cache() -> None:
     kv = kv_bytes_per_token(32, 32, 128)
-    cache = decode_bytes(14e9, kv, 4096, 32) - 14e9
+    work = plain_work(weight_bytes=14e9, kv_bytes_per_token=kv, context_tokens=4096)
+    cache = work.n_bytes(32) - 14e9
     assert cache == 64 * 2**30
     assert cache / 1e9 == pytest.approx(68.7, abs=0.05)
 
 
 def test_desktop_memory_bounds_decode() -> None:
-    bandwidth = memory_bandwidth(5600e6, 2)
-    assert bandwidth == 89.6e9
-    times = [size * 1e9 / bandwidth * 1e3 for size in (14.0, 3.5, 1.5)]
-    assert [round(time) for time in times] == [156, 39, 17]
-    rates = [decode_tokens_per_s(size * 1e9, bandwidth) for size in (14.0, 3.5, 1.5)]
-    assert [round(rate, 1) for rate in rates] == [6.4, 25.6, 59.7]
+    roofs = Roofs(bytes_per_s=memory_bandwidth(5600e6, 2))
+    assert roofs.bytes_per_s == 89.6e9
+    times = [plain_work(weight_bytes=size * 1e9).seconds(1, roofs) for size in (14.0, 3.5, 1.5)]
+    assert [round(time * 1e3) for time in times] == [156, 39, 17]
+    assert [round(1 / time, 1) for time in times] == [6.4, 25.6, 59.7]
 
 
 def test_machine_balance_is_peak_over_bandwidth() -> None:
@@ -133,20 +116,10 @@ def test_sizes_that_are_not_positive_are_refused_in_one_line(value: float) -> No
     for refused in (
         lambda: Roofs(bytes_per_s=value),
         lambda: Roofs(bytes_per_s=1, flops_per_s=value),
-        lambda: decode_bytes(value, 1, 1),
-        lambda: decode_bytes(1, 1, 1, value),
-        lambda: decode_tokens_per_s(value, 1),
+        lambda: plain_work(weight_bytes=1).seconds(value, Roofs(bytes_per_s=1)),
         lambda: memory_bandwidth(value, 2),
     ):
         with pytest.raises(UsageError) as caught:
             refused()
         assert "\n" not in str(caught.value)
         assert f"{value:g}" in str(caught.value)
-
-
-def test_a_negative_context_is_refused() -> None:
-    assert require_context(0) == 0
-    with pytest.raises(UsageError, match="-1"):
-        decode_bytes(1, 1, -1)
-    with pytest.raises(UsageError, match="layers"):
-        kv_bytes_per_token(0, 8, 128)

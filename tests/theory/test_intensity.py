@@ -6,36 +6,8 @@ import pytest
 
 from cpubound.errors import UsageError
 from cpubound.model.resolve import resolve_model
-from cpubound.theory.intensity import element_wise, matrix_product, operators
+from cpubound.theory.intensity import element_wise, operators
 from cpubound.theory.source import ModelSource
-
-
-def test_a_product_with_one_vector_moves_two_n_squared_and_four_n_bytes() -> None:
-    n = 4096
-    work = matrix_product(n, n)
-    assert work.flops == 2 * n**2
-    assert work.n_bytes == 2 * n**2 + 4 * n
-    assert work.intensity == pytest.approx(1, abs=0.001)
-
-
-def test_a_4096_square_matrix_is_33_55_megabytes_and_megaflop() -> None:
-    work = matrix_product(4096, 4096)
-    assert work.flops / 1e6 == pytest.approx(33.55, abs=0.005)
-    weights = matrix_product(4096, 4096, activation_bytes=0)
-    assert weights.n_bytes / 1e6 == pytest.approx(33.55, abs=0.005)
-
-
-@pytest.mark.parametrize(("bytes_per_weight", "factor"), [(2, 1), (1, 2), (0.5, 4)])
-def test_intensity_grows_with_the_batch_and_with_smaller_weights(
-    bytes_per_weight: float, factor: float
-) -> None:
-    for batch in (1, 8, 32):
-        work = matrix_product(8192, 8192, batch=batch, bytes_per_weight=bytes_per_weight)
-        assert work.intensity == pytest.approx(factor * batch, rel=0.035)
-
-
-def test_a_prompt_of_n_tokens_is_a_batch_of_n() -> None:
-    assert matrix_product(8192, 8192, batch=2048).intensity == pytest.approx(1365, abs=1)
 
 
 def test_element_wise_operators_have_the_same_intensity_at_any_shape() -> None:
@@ -70,9 +42,6 @@ def test_operators_add_up_to_the_flops_of_the_step() -> None:
     assert total == pytest.approx(work.flops(8))
 
 
-def test_sizes_that_are_not_positive_are_refused() -> None:
-    for rows, columns, batch, size in ((0, 1, 1, 2), (1, -1, 1, 2), (1, 1, 0, 2), (1, 1, 1, 0)):
-        with pytest.raises(UsageError):
-            matrix_product(rows, columns, batch=batch, bytes_per_weight=size)
+def test_a_size_that_is_not_positive_is_refused() -> None:
     with pytest.raises(UsageError):
         element_wise(0, flops_per_element=1)
