@@ -24,6 +24,8 @@ from cpubound.theory.source import ModelSource
 from cpubound.units import format_decimal_bytes, format_rate
 
 MINE = "mine"
+# The precision of which published peaks are taken.
+_PUBLISHED_PRECISION = "bf16"
 # Findings whose effect is not in the prediction: each may be why a run is below it.
 _EXPLAINS = {
     "quota-oversubscribed": "configuration",
@@ -77,9 +79,6 @@ def diagnose_published(
     setting: ModelSetting,
     observed_tokens_per_s: float,
     preset: Preset,
-    *,
-    precision: str = "bf16",
-    notes: tuple[str, ...] = (),
 ) -> Diagnosis:
     """Hold an observed rate against the published peaks of a machine.
 
@@ -88,14 +87,14 @@ def diagnose_published(
     UsageError : an observed rate that is no positive number, or a setting that cannot be.
     """
     observed = require_rate(observed_tokens_per_s)
-    peak = preset.flops_per_s.get(precision)
+    peak = preset.flops_per_s.get(_PUBLISHED_PRECISION)
     plain = _describe(
         setting,
         observed=observed,
         machine=preset.name,
         title=preset.title,
         roofs=Roofs(bytes_per_s=preset.peak_bytes_per_s, flops_per_s=peak),
-        precision=None if peak is None else precision,
+        precision=None if peak is None else _PUBLISHED_PRECISION,
         memory_bytes=preset.memory_bytes,
     )
     found = (
@@ -110,7 +109,6 @@ def diagnose_published(
         measured_bytes_per_s=preset.measured_bytes_per_s,
         findings=findings,
         gap="impossible" if is_impossible else None,
-        notes=notes,
     )
 
 

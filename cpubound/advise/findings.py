@@ -10,7 +10,6 @@ from cpubound.machine.values import Machine
 
 __all__ = [
     "MACHINE_RULES",
-    "MEASURED_RULES",
     "Finding",
     "find_machine_findings",
 ]
@@ -60,25 +59,14 @@ MACHINE_RULES: Mapping[str, tuple[str, MachineRule]] = {
         memory.find_memory_below_rated,
     ),
 }
-# Rules that need the measured read bandwidth (bytes/s) beside the facts.
-MEASURED_RULES: Mapping[str, tuple[str, Callable[[Machine, float], Finding | None]]] = {
-    "slow-memory": (
-        "measured bandwidth is under 60 % of what the memory modules could give",
-        memory.find_slow_memory,
-    ),
-}
 
 
-def find_machine_findings(
-    machine: Machine, read_bytes_per_s: float | None = None
-) -> tuple[Finding, ...]:
-    """Look at a machine's facts, and at its read bandwidth where it was measured.
+def find_machine_findings(machine: Machine) -> tuple[Finding, ...]:
+    """Look at a machine's facts.
 
     A fact that is unknown gives no finding. The worst come first, otherwise in the order
     of the rules.
     """
     found = [rule(machine) for _, rule in MACHINE_RULES.values()]
-    if read_bytes_per_s is not None:
-        found += [rule(machine, read_bytes_per_s) for _, rule in MEASURED_RULES.values()]
     known = [finding for finding in found if finding is not None]
     return tuple(sorted(known, key=lambda finding: SEVERITIES.index(finding.severity)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cpubound.advise.case import Case, ModelSetting
-from cpubound.advise.findings import MACHINE_RULES, MEASURED_RULES
+from cpubound.advise.findings import MACHINE_RULES
 from cpubound.advise.live_rules import LIVE_RULES
 from cpubound.advise.refusals import REFUSALS
 from cpubound.advise.rules import attention, file, kernel, observation, profile, thread
@@ -127,23 +127,21 @@ class RuleSummary:
     """One rule: its code, what it looks at, and when it finds something."""
 
     code: str
-    about: str  # "machine", "profile", "file", "model", "run", "live run"
+    about: str  # "machine", "file", "model", "run", "live run"
     found_when: str
 
 
 def list_rules() -> tuple[RuleSummary, ...]:
     """Return every rule, those that need no model first."""
     machine = {code: summary for code, (summary, _) in MACHINE_RULES.items()}
-    measured = {code: summary for code, (summary, _) in MEASURED_RULES.items()}
     model = {code: summary for code, (summary, _) in FILE_RULES.items()}
     live = {code: summary for code, (summary, _) in LIVE_RULES.items()}
     runs = {code: summary for code, (summary, _) in {**RUN_RULES, **PREDICTED_RULES}.items()}
     groups = (
         ("machine", machine),
-        ("profile", measured),
         ("file", {code: text for code, (text, _) in REFUSALS.items()}),
         ("model", model),
-        ("run", {code: text for code, text in runs.items() if code not in measured}),
+        ("run", runs),
         ("run", REST_RULES),
         ("live run", live),
     )
