@@ -25,15 +25,14 @@ class CacheSetting:
     n_ctx: int
     type_k: QuantType
     type_v: QuantType
-    swa_full: bool
     flash_attn: bool
     n_ubatch: int = N_UBATCH
 
     def allocated_cells(self, shape: CacheShape) -> int:
-        """Return the cells of a cache: fewer behind a window, unless ``swa_full``."""
+        """Return the cells of a cache: fewer behind a window."""
         if shape.kind != "indexer" and shape.pool > 1:
             return pad_cells(-(-self.n_ctx // shape.pool))
-        if shape.window == 0 or self.swa_full:
+        if shape.window == 0:
             return self.n_ctx
         return min(self.n_ctx, pad_cells(shape.window + self.n_ubatch))
 

@@ -33,15 +33,14 @@ def compute_traffic(
     kv_type_k: str = "f16",
     kv_type_v: str = "f16",
     flash_attn: bool = False,
-    swa_full: bool = False,
 ) -> ModelTraffic:
     """Work out what one decode step reads and writes.
 
     Each of ``batch`` sequences has ``depth_tokens`` tokens in its cache and decodes one
     more. ``n_ctx`` is the cells per sequence, rounded up to 256 as llama.cpp does; by
     default just enough. ``kv_type_k`` and ``kv_type_v`` are ggml types of the cache.
-    ``swa_full`` keeps all cells of sliding-window layers, as llama.cpp's library does
-    unless told otherwise; llama-bench and the command line tools do not.
+    Sliding-window layers keep the cells of their window only, as llama-bench and the
+    command line tools have it (the library keeps all unless told otherwise).
 
     Raises ``UsageError`` for a setting that llama.cpp refuses, ``ModelFileError`` for a
     model that no llama.cpp could run.
@@ -53,7 +52,6 @@ def compute_traffic(
         n_ctx=n_ctx,
         type_k=quant_type(kv_type_k),
         type_v=quant_type(kv_type_v),
-        swa_full=swa_full,
         flash_attn=flash_attn,
     )
     layers = read_layers(spec, flash_attn=flash_attn)
