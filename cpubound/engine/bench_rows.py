@@ -62,10 +62,8 @@ class BenchRow:
     devices: str | None = None
     backends: tuple[str, ...] = ()
     cpu_info: str | None = None
-    gpu_info: str | None = None
     build_commit: str | None = None
     build_number: int | None = None
-    test_time: str | None = None
 
     @property
     def is_decode(self) -> bool:
@@ -254,10 +252,8 @@ def _row(entry: Mapping[str, Any], number: int) -> BenchRow:
         devices=field("devices", _text),
         backends=_backends(fields),
         cpu_info=field("cpu_info", _text),
-        gpu_info=field("gpu_info", _text),
         build_commit=field("build_commit", _text),
         build_number=field("build_number", _count),
-        test_time=field("test_time", _text),
     )
     # Builds before 2024 said one type for K and V.
     old_type = field("f16_kv", _flag)

@@ -48,7 +48,6 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineIdentity
     samples_s: tuple[float, ...]
     load_s: float | None = None
-    reference_bytes_per_s: float | None = None  # read bandwidth seen beside the run
 
 
 class GraphCount(msgspec.Struct, frozen=True, kw_only=True):

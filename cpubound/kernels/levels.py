@@ -59,19 +59,18 @@ def sweep_working_sets(
     kernel: str,
     sizes: Sequence[int],
     *,
-    threads: int = 1,
-    page_kind: str = "anon_2m",
     cpus: Sequence[int] | None = None,
     isa: str | None = None,
     rounds: int = 2,
 ) -> tuple[Measurement, ...]:
-    """Measure a kernel at each working set, ``rounds`` times in random order.
+    """Measure a kernel on one thread at each working set, ``rounds`` times in random order.
+
+    Large pages keep the cost of address translation out of the levels.
 
     Parameters
     ----------
     kernel : "read" for bandwidth by level, "latency" for the time of a load.
-    sizes : working sets of all threads together, in bytes.
-    page_kind : large pages keep the cost of address translation out of the levels.
+    sizes : working sets in bytes.
 
     Returns
     -------
@@ -85,9 +84,9 @@ def sweep_working_sets(
     for place in visits:
         with open_kernel(
             kernel,
-            threads=threads,
+            threads=1,
             working_set_bytes=sizes[place],
-            page_kind=page_kind,
+            page_kind="anon_2m",
             cpus=cpus,
             isa=isa,
             min_sample_s=SWEEP_SAMPLE_S,

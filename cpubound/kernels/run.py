@@ -1,4 +1,4 @@
-"""Measure one kernel: ``open_kernel`` for samples among other things, ``run_kernel`` at once."""
+"""Measure one kernel: ``open_kernel`` makes it ready for samples among other things."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class KernelBench:
         *,
         threads: int,
         working_set_bytes: int,
-        page_kind: str = "anon_4k",
-        cpus: Sequence[int] | None = None,
-        isa: str | None = None,
-        columns: int = DEFAULT_COLUMNS,
-        min_sample_s: float = DEFAULT_SAMPLE_S,
-        touch_cpu: int | None = None,
+        page_kind: str,
+        cpus: Sequence[int] | None,
+        isa: str | None,
+        columns: int,
+        min_sample_s: float,
+        touch_cpu: int | None,
     ) -> None:
         if threads < 1:
             raise UsageError(
@@ -294,37 +294,6 @@ def open_kernel(
         min_sample_s=min_sample_s,
         touch_cpu=touch_cpu,
     )
-
-
-def run_kernel(
-    kernel: str,
-    *,
-    threads: int,
-    working_set_bytes: int = 0,
-    page_kind: str = "anon_4k",
-    cpus: Sequence[int] | None = None,
-    isa: str | None = None,
-    columns: int = DEFAULT_COLUMNS,
-    min_sample_s: float = DEFAULT_SAMPLE_S,
-    touch_cpu: int | None = None,
-    samples: int = 10,
-) -> Measurement:
-    """Open a kernel, take ``samples`` samples one after the other, and close it.
-
-    Parameters and errors are those of ``open_kernel``.
-    """
-    with open_kernel(
-        kernel,
-        threads=threads,
-        working_set_bytes=working_set_bytes,
-        page_kind=page_kind,
-        cpus=cpus,
-        isa=isa,
-        columns=columns,
-        min_sample_s=min_sample_s,
-        touch_cpu=touch_cpu,
-    ) as bench:
-        return bench.measurement([bench.sample() for _ in range(samples)])
 
 
 def _units_in(row: TableRow, working_set_bytes: int, columns: int, threads: int) -> int:

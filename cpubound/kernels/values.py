@@ -67,11 +67,6 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.samples_s) / self.units_per_thread
 
     @property
-    def median_seconds_per_unit(self) -> float:
-        """Seconds of a thread per unit in the median sample."""
-        return stats.median(self.samples_s) / self.units_per_thread
-
-    @property
     def spread(self) -> float:
         """Half the 5 … 95 % range of the samples over their median."""
         return stats.relative_spread(self.samples_s)

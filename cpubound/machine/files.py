@@ -75,11 +75,11 @@ def parse_size(text: str) -> int | None:
     return int(match[1]) * _SIZE_UNITS[match[2].upper()] if match else None
 
 
-def parse_fields(text: str, separator: str = ":") -> dict[str, str]:
+def parse_fields(text: str) -> dict[str, str]:
     """Read ``key: value`` lines; the first of equal keys counts, other lines are skipped."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
-        key, found, value = line.partition(separator)
+        key, found, value = line.partition(":")
         if found:
             fields.setdefault(key.strip(), value.strip())
     return fields

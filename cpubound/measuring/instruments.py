@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cpubound.kernels.clock import measure_clock
+from cpubound.kernels.clock import measure_clock_step
 from cpubound.kernels.levels import sweep_working_sets
 from cpubound.kernels.table import runnable_kernels
 from cpubound.kernels.values import Measurement
@@ -31,5 +31,5 @@ def open_instruments(machine: Machine) -> CoreInstruments:
     return CoreInstruments(
         sweep=sweep,
         peak_kernels=peaks,
-        clock_step_s=measure_clock().step_s,
+        clock_step_s=measure_clock_step(),
     )

@@ -7,8 +7,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FORMATS = ("table", "markdown", "csv", "json")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:

@@ -6,14 +6,21 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cpubound.errors import IsaUnavailable, KernelsUnavailable, MachineError, UsageError
 from cpubound.kernels import memory, run, table
-from cpubound.kernels.run import KernelBench, open_kernel, run_kernel
+from cpubound.kernels.run import KernelBench, open_kernel
+from cpubound.kernels.values import Measurement
 
 SMALL = 1 << 16
+
+
+def run_kernel(kernel: str, *, samples: int = 10, **options: Any) -> Measurement:
+    with open_kernel(kernel, **options) as bench:
+        return bench.measurement([bench.sample() for _ in range(samples)])
 
 
 @pytest.fixture(autouse=True)
