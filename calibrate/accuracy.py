@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import pairwise, product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -28,6 +27,7 @@ from cpubound.cost.kernel_form import KernelForm
 from cpubound.cost.values import Prediction
 from cpubound.engine import open_runner
 from cpubound.engine.synth import write_model
+from cpubound.engine.temporary import model_folder
 from cpubound.measuring.plan import load_plan
 from cpubound.measuring.probes import plan_probes
 from cpubound.model.resolve import resolve_model
@@ -154,7 +154,7 @@ def _judge_group(
     specs = [resolve_model(model) for model in group.models]
     with ExitStack() as stack:
         runner = stack.enter_context(open_runner())
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        folder = stack.enter_context(model_folder())
         cells, kernels = [], []
         for number, spec in enumerate(specs):
             path = spec.shards[0] if spec.shards else str(folder / f"{number}.gguf")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
 import subprocess
@@ -25,6 +24,7 @@ from pathlib import Path
 
 from calibrate.traffic import GRAPHS, kept_specs
 from cpubound.engine.gguf_writer import header_bytes, tensor_offsets
+from cpubound.engine.processes import python_command, python_environment
 from cpubound.engine.synth import file_metadata
 from cpubound.errors import UsageError
 from cpubound.model.catalog import catalog_entry, catalog_names
@@ -85,9 +85,9 @@ class Quantiser:
     def __init__(self) -> None:
         ids = json.dumps([known.id for known in QUANTISED])
         self._child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, ids],
+            [*python_command(CHILD), ids],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            env=python_environment(GGML_NO_BACKTRACE="1"),
         )  # fmt: skip
 
     def ask(self, path: Path, *, load: bool = False) -> Answer | None:

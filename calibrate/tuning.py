@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -34,6 +33,7 @@ from cpubound.cost.thread_choice import TOLERANCE
 from cpubound.engine import open_runner
 from cpubound.engine.runner import Runner
 from cpubound.engine.synth import write_model
+from cpubound.engine.temporary import model_folder
 from cpubound.engine.values import RunSettings
 from cpubound.model.resolve import resolve_model
 from cpubound.model.values import ModelSpec
@@ -117,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
     profile = load_profile(options.profile)
     with ExitStack() as stack:
         runner = stack.enter_context(open_runner())
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        folder = stack.enter_context(model_folder())
         cells = [
             cell
             for number, name in enumerate(options.models)

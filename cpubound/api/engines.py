@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from cpubound.api.common import Progress
@@ -47,10 +46,12 @@ def engine_files(
     specs: Sequence[ModelSpec], progress: Progress, engine_path: str | None = None
 ) -> Iterator[tuple[LlamaCppRunner | LlamaBenchRunner, list[str]]]:
     """Open llama.cpp with a file for each model; what had to be written goes at the end."""
+    from cpubound.engine.temporary import model_folder
+
     with ExitStack() as stack:
         runner = open_engine(engine_path)
         stack.callback(runner.close)
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cpubound-")))
+        folder = stack.enter_context(model_folder())
         # Numbered: file types of one model share its name.
         yield (
             runner,
@@ -65,9 +66,10 @@ def engine_files(
 def engine_with(spec: ModelSpec, progress: Progress) -> Iterator[tuple[LlamaCppRunner, str]]:
     """Open llama-cpp-python with the file of one model; what was written goes at the end."""
     from cpubound.engine import open_runner
+    from cpubound.engine.temporary import model_folder
 
-    with open_runner() as runner, TemporaryDirectory(prefix="cpubound-") as folder:
-        yield runner, model_file(spec, Path(folder) / f"{spec.name}.gguf", progress)
+    with open_runner() as runner, model_folder() as folder:
+        yield runner, model_file(spec, folder / f"{spec.name}.gguf", progress)
 
 
 def model_file(

@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
 from cpubound import __version__
-from cpubound.cli import termination
+from cpubound.cli.termination import Ended, ended_by_signals
 from cpubound.errors import CpuboundError
 
 COMMANDS = {
@@ -28,7 +29,6 @@ COMMANDS = {
     "roofline": "Show what binds on a roofline, here or on a named machine.",
     "synth": "Write a synthetic GGUF of a known shape.",
 }
-INTERRUPTED = 130
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code.
 
     0 done; 1 a check that was asked for did not hold; 2 usage; 3 bad input file; 4 this
-    machine cannot do it; 130 interrupted; 143 terminated.
+    machine cannot do it; 129, 130 or 143 ended by SIGHUP, SIGINT or SIGTERM.
     """
     # Taken out here, so that it works before and behind the command's name.
     debug = "--debug" in argv
@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     if sys.stdout is None:
         return _fail("standard output is closed: give the result a place to go", 4)
     try:
-        with termination.interrupt_on_sigterm():
+        with ended_by_signals():
             result = group.main(arguments, prog_name="cpubound", standalone_mode=False)
         sys.stdout.flush()
     except CpuboundError as error:
@@ -81,9 +81,10 @@ def main(argv: Sequence[str]) -> int:
     except click.UsageError as error:
         return _fail(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort) as error:
-        terminated = termination.was_terminated(error)
-        click.echo(f"cpubound: {'terminated' if terminated else 'interrupted'}", err=True)
-        return termination.EXIT_CODE if terminated else INTERRUPTED
+        ended = error if isinstance(error, Ended) else Ended()
+        with suppress(OSError):  # its terminal may be gone
+            click.echo(f"cpubound: {ended.word}", err=True)
+        return ended.exit_code
     except BrokenPipeError:
         _forget_stdout()
         return 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from typing import IO
 
 import msgspec
 
-from cpubound.engine import protocol
+from cpubound.engine import processes, protocol
 from cpubound.errors import (
     EngineCrashed,
     EngineUnavailable,
@@ -24,13 +24,17 @@ from cpubound.errors import (
 )
 
 INSTALL = "pip install 'cpubound[engine]'"
-WORKER_COMMAND = (sys.executable, "-m", "cpubound.engine.worker")
+WORKER_COMMAND = processes.python_command(
+    "from cpubound.engine.worker import main; sys.exit(main())"
+)
 _FAILURES = {
     "model_file": ModelFileError,
     "usage": UsageError,
     "machine": MachineError,
 }
 _LOG_TAIL_BYTES = 4096
+# How long a worker that closed its answers has to end by itself and say how.
+_END_S = 10.0
 _SOURCE_LINE = re.compile(r"\S+\.(c|h|cpp):\d+: ")
 
 
@@ -91,33 +95,38 @@ class ChildProcess:
         return self._read(line)
 
     def close(self) -> None:
-        """End the worker, if it runs, and wait until it is gone."""
-        process, self._process = self._process, None
+        """End the worker, if it runs, and wait until it is gone.
+
+        What an interrupt cuts short here is done by the next call, at the latest at exit.
+        """
+        process = self._process
         if process is not None:
             process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     _close_pipe(pipe)
-        log, self._log = self._log, None
-        if log is not None:
-            log.close()
+            self._process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        atexit.unregister(self.close)
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None:
             return self._process
+        atexit.register(self.close)
         # A file, not a pipe: nobody has to read along, and after a crash it is all there.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
-        environment = dict(os.environ)
-        environment["GGML_NO_BACKTRACE"] = "1"  # else an assertion starts a debugger
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         try:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
-                env=environment,
+                cwd=processes.FOLDER,
+                # Without it an assertion starts a debugger.
+                env=processes.python_environment(GGML_NO_BACKTRACE="1"),
                 # Ctrl-C is for the parent: it decides what becomes of the worker.
                 start_new_session=True,
             )
@@ -147,8 +156,11 @@ class ChildProcess:
         return reply
 
     def _crash(self, process: subprocess.Popen[bytes]) -> EngineCrashed:
-        process.kill()
-        code = process.wait()
+        try:
+            code = process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
         last_line = self._last_log_line()
         self.close()
         return EngineCrashed(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
+
+import msgspec
 
 from cpubound.engine import protocol
 from cpubound.engine.child import INSTALL, WORKER_COMMAND, ChildProcess
@@ -70,7 +73,8 @@ class LlamaCppRunner:
         """
         check_settings(settings)
         identity = self.identity()
-        tokens = self._ask(protocol.Run(settings=settings, prefill=prefill), protocol.Tokens)
+        request = protocol.Run(settings=_for_the_child(settings), prefill=prefill)
+        tokens = self._ask(request, protocol.Tokens)
         return Observation(
             settings=settings,
             engine=identity,
@@ -81,7 +85,8 @@ class LlamaCppRunner:
     def count_graph(self, settings: RunSettings) -> GraphCount:
         """Count what one decode step at a setting reads; raises as ``run``."""
         check_settings(settings)
-        return self._ask(protocol.CountGraph(settings=settings), protocol.Counted).count
+        request = protocol.CountGraph(settings=_for_the_child(settings))
+        return self._ask(request, protocol.Counted).count
 
     def time_parts(self, settings: RunSettings, *, by_operator: bool = False) -> PartTimes:
         """Time the parts of every decode step at a setting; raises as ``run``.
@@ -90,7 +95,7 @@ class LlamaCppRunner:
         the same parts, with many more looks in them.
         """
         check_settings(settings)
-        request = protocol.TimeParts(settings=settings, by_operator=by_operator)
+        request = protocol.TimeParts(settings=_for_the_child(settings), by_operator=by_operator)
         return self._ask(request, protocol.TimedParts).times
 
     def quantize(self, quant: QuantType, blocks: int, *, scale: float, seed: int) -> bytes:
@@ -108,7 +113,8 @@ class LlamaCppRunner:
     def close_model(self, model_path: str) -> None:
         """Forget an open model and free its memory; unknown paths are ignored."""
         if self._child.pid is not None:
-            self._ask(protocol.CloseModel(model_path=model_path), protocol.Done)
+            request = protocol.CloseModel(model_path=_absolute(model_path))
+            self._ask(request, protocol.Done)
 
     def close(self) -> None:
         """End the child process."""
@@ -122,6 +128,15 @@ class LlamaCppRunner:
                 f"the engine answered another request ({type(reply).__name__}): run it again"
             )
         return reply
+
+
+def _for_the_child(settings: RunSettings) -> RunSettings:
+    """Name the model for a process that stands in another folder."""
+    return msgspec.structs.replace(settings, model_path=_absolute(settings.model_path))
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
 
 
 def find_runner() -> type[LlamaCppRunner] | None:

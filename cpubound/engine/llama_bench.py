@@ -15,6 +15,7 @@ from types import TracebackType
 import msgspec
 
 from cpubound.engine.inprocess import check_settings
+from cpubound.engine.processes import cannot_execute, tied_command
 from cpubound.engine.values import EngineIdentity, Observation, RunSettings
 from cpubound.errors import (
     EngineCrashed,
@@ -23,6 +24,7 @@ from cpubound.errors import (
     ModelFileError,
     UsageError,
 )
+from cpubound.trust import find_program
 
 # --version: "version: 4711 (0c1e57098)", of late "version: 0.5.0 (build 4711, commit 0c1e57098)".
 _BUILD = re.compile(r"version: (?:(\d+) \(|\S+ \(build (\d+), commit )(\w+)\)")
@@ -51,8 +53,9 @@ class LlamaBenchRunner:
     tokens; of prompts it is the whole prompt. Every run loads the model again, in a context
     of llama-bench's own size. Its own warm-up token is decoded at depth 0.
 
-    Parameters: the binary; repetitions in one run; seconds after which a run is ended,
-    None for never. Raises ``EngineUnavailable`` when the binary cannot be run.
+    Parameters: the binary, looked for on PATH if it is a bare name; repetitions in one run;
+    seconds after which a run is ended, None for never. Raises ``EngineUnavailable`` when the
+    binary cannot be run.
     """
 
     def __init__(
@@ -62,12 +65,12 @@ class LlamaBenchRunner:
         repetitions: int = 3,
         timeout_s: float | None = None,
     ) -> None:
-        found = shutil.which(path)
+        found = _find_binary(path)
         if found is None:
             raise EngineUnavailable(
                 f"no llama-bench that can be run ({path}): give the path of the binary"
             )
-        self._path = Path(found)
+        self._path = found
         self._repetitions = repetitions
         self._timeout_s = timeout_s
         self._identity: EngineIdentity | None = None
@@ -157,7 +160,7 @@ class LlamaBenchRunner:
         """Do nothing: no process stays between runs."""
 
     def _arguments(self, settings: RunSettings) -> list[str]:
-        arguments = ["-o", "json", "-m", settings.model_path, "-ngl", "0"]
+        arguments = ["-o", "json", "-m", str(Path(settings.model_path).absolute()), "-ngl", "0"]
         if settings.prompt_tokens is None:
             arguments += ["-p", "0", "-n", str(settings.tokens), "-r", str(self._repetitions)]
         else:
@@ -184,16 +187,17 @@ class LlamaBenchRunner:
         try:
             with _pinned(cpus):
                 process = subprocess.Popen(
-                    [str(self._path), *arguments],
+                    tied_command(self._path, arguments),
+                    # It looks for plug-ins in its own folder and in the current one.
+                    cwd=self._path.parent,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
+                    # Ctrl-C is for the parent: it decides what becomes of the run.
+                    start_new_session=True,
                 )
         except OSError as error:
-            raise EngineUnavailable(
-                f"llama-bench cannot be run ({self._path}: {error.strerror}): "
-                "give a binary made for this machine"
-            ) from error
+            raise self._cannot_run(error.strerror) from error
         with process:
             try:
                 text, log = process.communicate(timeout=self._timeout_s)
@@ -206,10 +210,20 @@ class LlamaBenchRunner:
             except BaseException:
                 process.kill()
                 raise
-        return _Output(
+        output = _Output(
             code=process.returncode,
             text=text.decode("utf-8", "replace"),
             log=log.decode("utf-8", "replace"),
+        )
+        reason = cannot_execute(output.code, output.log)
+        if reason is not None:
+            raise self._cannot_run(reason)
+        return output
+
+    def _cannot_run(self, reason: str | None) -> EngineUnavailable:
+        return EngineUnavailable(
+            f"llama-bench cannot be run ({self._path}: {reason}): "
+            "give a binary made for this machine"
         )
 
 
@@ -237,7 +251,15 @@ def _version(number: str, commit: str) -> str:
 
 def find_llama_bench() -> Path | None:
     """Return the llama-bench on PATH, None if there is none."""
-    found = shutil.which("llama-bench")
+    return find_program("llama-bench")
+
+
+def _find_binary(path: str | os.PathLike[str]) -> Path | None:
+    """Find what was named by a path, or on PATH by its bare name; None if it cannot be run."""
+    binary = Path(path)
+    if os.fspath(path) == binary.name:
+        return find_program(binary.name)
+    found = shutil.which(binary.absolute())
     return Path(found) if found else None
 
 

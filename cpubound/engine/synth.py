@@ -15,10 +15,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from cpubound.engine.gguf_writer import header_bytes, tensor_offsets
 from cpubound.engine.inprocess import LlamaCppRunner, open_runner
+from cpubound.engine.temporary import partial_file
 from cpubound.errors import MachineError, ModelFileError, UsageError
 from cpubound.model.values import HyperParameter, ModelSpec, QuantType, Tensor
 from cpubound.units import format_decimal_bytes
@@ -70,7 +71,7 @@ def write_model(
     header = header_bytes(file_metadata(spec), spec.tensors)
     total = len(header) + tensor_offsets(spec.tensors)[1]
     _check_space(target, total)
-    with _complete_or_removed(target) as output, _Tiles(seed, quantize) as tiles:
+    with _errors_named(target), partial_file(target) as output, _Tiles(seed, quantize) as tiles:
         output.write(header)
         written = len(header)
         for index, tensor in enumerate(spec.tensors):
@@ -119,23 +120,15 @@ def _check_space(target: Path, needed: int) -> None:
 
 
 @contextmanager
-def _complete_or_removed(target: Path) -> Iterator[BinaryIO]:
-    """Give a file that gets its name at the end, or is removed."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+def _errors_named(target: Path) -> Iterator[None]:
+    """Make of the system's errors one that names the model's file."""
     try:
-        with partial.open("wb") as output:
-            yield output
-            output.flush()
-            # Else the system writes it back later, while the model is being timed.
-            os.fsync(output.fileno())
-        partial.replace(target)
+        yield
     except OSError as error:
         advice = "free some space" if error.errno == errno.ENOSPC else "name another folder"
         raise MachineError(f"cannot write the model ({target}): {error.strerror}; {advice}") from (
             error
         )
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _pieces(chunk: bytes, tensor: Tensor, index: int) -> Iterator[memoryview]:

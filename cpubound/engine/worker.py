@@ -8,7 +8,10 @@ only what this module reaches imports ``llama_cpp``.
 from __future__ import annotations
 
 import os
+import queue
 import sys
+import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
     from cpubound.engine.session import Session
 
 
-def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """Answer requests until the parent closes its end."""
+def serve(requests: Iterable[bytes], replies: BinaryIO) -> None:
+    """Answer requests in turn."""
     session: Session | None = None
     for line in requests:
         reply: protocol.Reply
@@ -85,14 +88,27 @@ def _kind_of(error: BaseException) -> str:
 
 def main() -> int:
     """Take the two standard streams for the protocol and give llama.cpp others."""
-    requests = os.fdopen(os.dup(0), "rb")
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    reader = threading.Thread(
+        target=_read_requests, args=(os.fdopen(os.dup(0), "rb"), requests), daemon=True
+    )
     replies = os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    with requests, replies:
-        serve(requests, replies)
+    reader.start()
+    serve(iter(requests.get, b""), replies)
     return 0
+
+
+def _read_requests(pipe: BinaryIO, requests: queue.SimpleQueue[bytes]) -> None:
+    """Hand on requests; end the process, in whatever it is, when the parent's end is closed.
+
+    The system closes it for a parent that was killed. A thread that waits costs no time.
+    """
+    for line in pipe:
+        requests.put(line)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from cpubound import __version__
 from cpubound.engine.runner import Runner
+from cpubound.engine.temporary import model_folder
 from cpubound.errors import CpuboundError
 from cpubound.machine.activity import read_activity
 from cpubound.machine.files import Root
@@ -176,13 +176,13 @@ def _engine_stage(
     size = probe_bytes(plan, machine.last_level_cache_bytes, available)
     # Repacked types hold a second copy, so a fifth may become a quarter.
     open_bytes = max(2 * size, (available or 16 * size) // 5)
-    with TemporaryDirectory(prefix="cpubound-", dir=temporary_folder) as folder:
+    with model_folder(temporary_folder) as folder:
         return calibrate_engine(
             runner,
             plan_probes(plan, size),
             plan,
             thread_counts=counts,
-            folder=Path(folder),
+            folder=folder,
             write_model=write_model,
             reference=reference,
             open_bytes=open_bytes,

@@ -10,9 +10,11 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cpubound.errors import MachineError, UsageError
+from cpubound.trust import standing_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +41,10 @@ def check_suffix(suffix: str) -> str:
 def require_matplotlib() -> None:
     """Raise ``MachineError`` with the line that installs matplotlib if it is missing."""
     try:
-        import matplotlib.figure  # noqa: F401
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: F401
+        # It reads settings from a matplotlibrc in the current folder, code in them included.
+        with standing_in(Path(__file__).parent):
+            import matplotlib.figure  # noqa: F401
+            from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: F401
     except ImportError as error:
         raise MachineError(
             f"pictures need matplotlib ({error}): pip install 'cpubound[plot]'"

@@ -1,4 +1,4 @@
-"""cpubound.cli.termination: SIGTERM ends a command in order."""
+"""cpubound.cli.termination: a signal ends a command in order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from builders import standard_profile
 
 from cpubound.cli import main
-from cpubound.cli.termination import Terminated, interrupt_on_sigterm
+from cpubound.cli.termination import Ended, ended_by_signals
 from cpubound.profile.file import save_profile
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGTERM")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals")
 
 # A command whose engine, once it has the synthetic file, names itself in a file and hangs.
 SCRIPT = """
@@ -48,12 +48,26 @@ CONFIG = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def handlers():
+    """Put back what a test leaves ignored, as a command does until its process ends."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize(
     "command",
     [("breakdown",), ("validate", "-t", "1"), ("tune", "--verify"), ("diagnose", "--live")],
 )
-def test_a_terminated_command_leaves_no_file_and_no_process(
-    tmp_path: Path, command: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")],
+)
+def test_a_command_that_a_signal_ends_leaves_no_file_and_no_process(
+    tmp_path: Path, command: tuple[str, ...], number: signal.Signals, code: int, word: str
 ) -> None:
     temporary, place = tmp_path / "temporary", tmp_path / "pid"
     temporary.mkdir()
@@ -72,32 +86,74 @@ def test_a_terminated_command_leaves_no_file_and_no_process(
         while process.poll() is None and not place.exists():
             time.sleep(0.01)
         assert [path.suffix for path in temporary.rglob("*.gguf")] == [".gguf"]
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (143, "")
-    assert err.strip() == "cpubound: terminated"
+    assert (process.returncode, out) == (code, "")
+    assert err.strip() == f"cpubound: {word}"
     assert list(temporary.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.kill(int(place.read_text()), 0)
 
 
-def test_sigterm_is_an_interrupt_inside_and_as_before_outside() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Terminated), interrupt_on_sigterm():
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_sigterm_that_is_ignored_stays_ignored() -> None:
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        with interrupt_on_sigterm():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_follow_the_first_do_not_cut_short_what_tidies_up(
+    number: signal.Signals,
+) -> None:
+    tidied = []
+    with pytest.raises(Ended) as raised, ended_by_signals():
+        try:
+            signal.raise_signal(number)
+        finally:
+            signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+            tidied.append("files")
+    signal.raise_signal(signal.SIGHUP)
+    assert tidied == ["files"]
+    assert raised.value.exit_code == 128 + number
 
 
-def test_a_command_that_ends_leaves_the_handler_as_it_was() -> None:
+def test_what_tidying_up_raises_does_not_replace_the_signal() -> None:
+    with pytest.raises(Ended) as raised, ended_by_signals():
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            raise OSError("the terminal is gone")
+    assert raised.value.exit_code == 129
+
+
+def test_an_error_without_a_signal_stays_what_it_is() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    assert main(["--version"]) == 0
+    with pytest.raises(OSError, match="disk"), ended_by_signals():
+        raise OSError("disk")
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_python_drops_in_a_callback_leaves_the_next_one_its_effect() -> None:
+    class Callback:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    reached = False
+    with pytest.raises(Ended) as raised, ended_by_signals():
+        Callback()
+        reached = True
+        signal.raise_signal(signal.SIGTERM)
+    assert reached
+    assert raised.value.exit_code == 143
+
+
+def test_a_handler_that_is_not_pythons_own_stays() -> None:
+    seen = []
+    signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with ended_by_signals():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+    assert seen == [signal.SIGTERM]
+
+
+def test_a_command_that_ends_leaves_the_handlers_as_they_were() -> None:
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert main(["--version"]) == 0
+    assert before == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]

@@ -101,6 +101,25 @@ def test_an_answer_that_is_no_reply_is_a_crash_and_ends_the_worker(
     assert child.pid is None
 
 
+def test_a_worker_that_closed_its_answers_says_itself_how_it_ended(child_running) -> None:
+    child = child_running(
+        "sys.stderr.write('ImportError: no such name\\n'); sys.stderr.flush()\n"
+        "os.close(1); import platform, decimal; os._exit(1)"
+    )
+    with pytest.raises(EngineCrashed, match="exit code 1; last words: ImportError: no such name"):
+        child.ask(REQUEST)
+
+
+def test_a_worker_that_closed_its_answers_and_goes_on_is_ended(
+    child_running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cpubound.engine.child._END_S", 0.05)
+    child = child_running("os.close(1); signal.pause()")
+    with pytest.raises(EngineCrashed, match="SIGKILL"):
+        child.ask(REQUEST)
+    assert child.pid is None
+
+
 def test_half_a_line_is_a_crash(child_running) -> None:
     child = child_running("sys.stdin.readline(); print('{\"type\":', end='', flush=True)")
     with pytest.raises(EngineCrashed, match="exit code 0"):

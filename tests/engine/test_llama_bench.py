@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cpubound.engine.llama_bench import LlamaBenchRunner
+from cpubound.engine.llama_bench import LlamaBenchRunner, find_llama_bench
 from cpubound.engine.values import RunSettings
 from cpubound.errors import (
     EngineCrashed,
@@ -142,6 +142,35 @@ def test_the_process_is_pinned_and_ours_is_not(bench, model, tmp_path: Path) -> 
     bench(run).run(settings(model, cpus=(cpu,)))
     assert out.read_text() == f"[{cpu}]"
     assert os.sched_getaffinity(0) == before
+
+
+def test_it_stands_in_its_own_folder_and_finds_the_model_all_the_same(
+    bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "x.gguf").write_bytes(b"GGUF")
+    monkeypatch.chdir(here)
+    out = tmp_path / "folder"
+    run = f"open({str(out)!r}, 'w').write(os.getcwd())\nprint({json.dumps([ENTRY])!r})"
+    seen = bench(run).run(settings("x.gguf"))
+    assert seen.settings.model_path == "x.gguf"
+    assert str(here / "x.gguf") in calls(tmp_path)[-1]
+    assert out.read_text() == str(tmp_path)
+
+
+def test_a_bare_name_is_looked_for_on_path_alone(
+    bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.pathsep.join(["", "."]))
+    with pytest.raises(EngineUnavailable, match="no llama-bench that can be run"):
+        LlamaBenchRunner("llama-bench")
+    assert find_llama_bench() is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert LlamaBenchRunner("llama-bench").identity().version == "4711"
+    assert LlamaBenchRunner("./llama-bench").identity().version == "4711"
 
 
 def test_a_crash_names_the_signal_and_the_last_words(bench, model) -> None:
