@@ -61,3 +61,8 @@ def format_seconds(seconds: float) -> str:
 def format_percent(fraction: float, digits: int = 1) -> str:
     """Write a signed relative difference (``+1.9 %``)."""
     return f"{fraction * 100:+.{digits}f} %".replace("-", "−")
+
+
+def format_count(number: int, noun: str) -> str:
+    """Write a number of things: ``1 thread``, ``2 threads``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

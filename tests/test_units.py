@@ -43,3 +43,11 @@ def test_durations_take_the_unit_that_fits(seconds: float, text: str) -> None:
 def test_differences_carry_their_sign() -> None:
     assert units.format_percent(0.019) == "+1.9 %"
     assert units.format_percent(-0.5, 0) == "−50 %"
+
+
+def test_one_thing_is_singular() -> None:
+    assert [units.format_count(n, "thread") for n in (0, 1, 2)] == [
+        "0 threads",
+        "1 thread",
+        "2 threads",
+    ]

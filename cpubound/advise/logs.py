@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cpubound.engine.bench_rows import BenchRow, read_bench_rows
+from cpubound.engine.bench_rows import BenchRow, read_bench_rows, read_printed_file
 from cpubound.errors import InputError, UsageError
+from cpubound.units import format_count
 
-# A day of a busy server's log is some megabytes.
-MAX_LOG_BYTES = 16 * 2**20
 # A line that says something is short; what is beyond is a prompt, or no text.
 _MAX_LINE = 2000
 # Objects that cannot be decoded before a text is no longer taken for JSON.
@@ -48,32 +47,14 @@ class LoggedRun:
     features: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
-        plural = "" if self.threads == 1 else "s"
-        threads = "" if self.threads is None else f", {self.threads} thread{plural}"
+        threads = "" if self.threads is None else f", {format_count(self.threads, 'thread')}"
         depth = "" if not self.depth_tokens else f", depth {self.depth_tokens}"
         return f"{self.tokens_per_s:.4g} tok/s{threads}{depth}"
 
 
 def read_log_file(path: Path) -> tuple[LoggedRun, ...]:
     """Find every decode in a file; raises as ``read_log``, or if the file cannot be read."""
-    try:
-        if not path.is_file():
-            what = "no such file" if not path.exists() else "not a file"
-            raise InputError(f"the log cannot be read ({path}: {what}): give a text file")
-        with path.open("rb") as file:
-            data = file.read(MAX_LOG_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            f"the log cannot be read ({path}: {error.strerror}): check its name and rights"
-        ) from error
-    if len(data) > MAX_LOG_BYTES:
-        raise InputError(
-            f"the log is too large ({path}, over {MAX_LOG_BYTES // 2**20} MiB): "
-            "cut out the run that you mean"
-        )
-    # PowerShell writes what it redirects as UTF-16.
-    is_utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    return read_log(data.decode("utf-16" if is_utf16 else "utf-8-sig", "replace"), str(path))
+    return read_log(read_printed_file(path, "the log"), str(path))
 
 
 def read_log(text: str, name: str = "the log") -> tuple[LoggedRun, ...]:

@@ -16,7 +16,8 @@ from typing import Any
 from cpubound.engine.bench_formats import UnreadableEntry, read_entries
 from cpubound.errors import InputError
 
-# A sweep of a hundred models over a hundred settings takes 10 MB of JSON.
+# A sweep of a hundred models over a hundred settings takes 10 MB of JSON, a day of a busy
+# server's log some megabytes.
 MAX_FILE_BYTES = 16 * 2**20
 MAX_ROWS = 20_000
 MAX_NUMBER = 2**62
@@ -135,7 +136,7 @@ def read_bench_rows(source: str | Path) -> tuple[BenchRow, ...]:
         has an impossible value.
     """
     if isinstance(source, Path):
-        return _parse(_read_text(source), str(source))
+        return _parse(read_printed_file(source, "the llama-bench file"), str(source))
     return _parse(source, "the text")
 
 
@@ -169,18 +170,27 @@ def group_by_source(rows: Iterable[BenchRow]) -> dict[BenchSource, tuple[BenchRo
     return found
 
 
-def _read_text(path: Path) -> str:
+def read_printed_file(path: Path, what: str) -> str:
+    """Return the text of a file that a program printed; ``what`` names it in errors.
+
+    Raises
+    ------
+    InputError : it is no file, cannot be read, or is too large.
+    """
     try:
+        if not path.is_file():
+            problem = "no such file" if not path.exists() else "not a file"
+            raise InputError(f"{what} cannot be read ({path}: {problem}): give a text file")
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InputError(
-            f"the llama-bench file cannot be read ({path}: {error.strerror}): check the path"
+            f"{what} cannot be read ({path}: {error.strerror}): check its name and rights"
         ) from error
     if len(data) > MAX_FILE_BYTES:
         raise InputError(
-            f"{path} is too large for rows of llama-bench (over {MAX_FILE_BYTES // 2**20} MiB): "
-            "give what it printed"
+            f"{what} is too large ({path}, over {MAX_FILE_BYTES // 2**20} MiB): "
+            "cut out the runs that you mean"
         )
     # PowerShell writes what it redirects as UTF-16.
     is_utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")

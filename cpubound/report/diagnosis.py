@@ -11,6 +11,7 @@ from cpubound.report.findings import finding_lines, wrap_parts
 from cpubound.report.live import live_text
 from cpubound.report.tables import Table
 from cpubound.units import (
+    format_count,
     format_decimal_bytes,
     format_rate,
     format_seconds,
@@ -77,7 +78,7 @@ def _facts(d: Diagnosis) -> list[tuple[str, str]]:
 
 
 def _run(d: Diagnosis) -> str:
-    where = "" if d.threads is None else f", {_count(d.threads, 'thread')} of {d.engine}"
+    where = "" if d.threads is None else f", {format_count(d.threads, 'thread')} of {d.engine}"
     batch = "" if d.batch == 1 else f", {d.batch} sequences at once"
     flash = "on" if d.flash_attn else "off"
     return (
@@ -95,7 +96,7 @@ def _observed(d: Diagnosis) -> str:
 
 def _ceiling(d: Diagnosis) -> str:
     if d.threads is not None:
-        threads = _count(d.threads, "thread")
+        threads = format_count(d.threads, "thread")
         return f"the {format_rate(d.ceiling_bytes_per_s)} that {threads} can read here"
     measured = ""
     if d.measured_bytes_per_s is not None:
@@ -111,7 +112,7 @@ def _expected(d: Diagnosis) -> str:
     text = (
         f"{format_significant(d.predicted_tokens_per_s)} tok/s "
         f"[{format_significant(d.low)}, {format_significant(d.high)}] with "
-        f"{_count(d.threads or 1, 'thread')}"
+        f"{format_count(d.threads or 1, 'thread')}"
     )
     if d.best_tokens_per_s is not None and d.best_threads not in (None, d.threads):
         text += f", {format_significant(d.best_tokens_per_s)} with {d.best_threads}"
@@ -179,7 +180,9 @@ def _batches(b: BatchCeiling, depth: int) -> str:
     elif b.n_star_tokens is not None:
         parts.append(f"n* {b.n_star_tokens:.0f} tokens")
     if b.largest_batch is not None:
-        held = "no sequence" if b.largest_batch < 1 else _count(int(b.largest_batch), "sequence")
+        held = (
+            "no sequence" if b.largest_batch < 1 else format_count(int(b.largest_batch), "sequence")
+        )
         parts.append(f"memory holds {held} of this context")
     if b.compute_precision is None:
         parts.append("the peak rate of this machine is not known, and with it ridge batch and n*")
@@ -188,7 +191,3 @@ def _batches(b: BatchCeiling, depth: int) -> str:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.2g} %"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

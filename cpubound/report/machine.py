@@ -19,7 +19,7 @@ from cpubound.machine.values import (
 )
 from cpubound.report.findings import finding_lines, wrap_parts
 from cpubound.report.tables import Table
-from cpubound.units import format_binary_bytes, format_rate
+from cpubound.units import format_binary_bytes, format_count, format_rate
 
 _LABEL = 12
 _CACHE_LETTERS = {"data": "d", "instruction": "i", "unified": ""}
@@ -93,12 +93,12 @@ def _cpu(machine: Machine) -> list[str]:
 def _cores(machine: Machine) -> list[str]:
     parts = []
     if machine.physical_cores is not None:
-        parts.append(_count(machine.physical_cores, "core"))
-    parts.append(_count(len(machine.online_cpus), "CPU"))
+        parts.append(format_count(machine.physical_cores, "core"))
+    parts.append(format_count(len(machine.online_cpus), "CPU"))
     if machine.threads_per_core is not None:
         parts[-1] += f" ({machine.threads_per_core} per core)"
     if machine.packages is not None:
-        parts.append(_count(machine.packages, "package"))
+        parts.append(format_count(machine.packages, "package"))
     offline = len(machine.logical_cpus) - len(machine.online_cpus)
     if offline:
         parts.append(f"{offline} offline")
@@ -120,7 +120,7 @@ def _usable(machine: Machine) -> list[str]:
         reason = f"affinity or cpuset allow CPUs {format_cpu_list(machine.allowed_cpus)}"
     else:
         reason = "all online CPUs, no quota below them"
-    return [f"{_count(count, 'thread')} at once: {reason}"]
+    return [f"{format_count(count, 'thread')} at once: {reason}"]
 
 
 def _cache(cache: Cache) -> str:
@@ -205,7 +205,3 @@ def _virtual(machine: Machine) -> list[str]:
     if machine.steal_fraction is not None:
         parts.append(f"{machine.steal_fraction:.2%} of CPU time stolen since boot")
     return parts
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

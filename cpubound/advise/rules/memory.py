@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cpubound.advise.values import INFO, WARNING, Finding
 from cpubound.machine.values import Machine
-from cpubound.units import GB, format_binary_bytes, format_rate
+from cpubound.units import GB, format_binary_bytes, format_count, format_rate
 
 # Below this share of what the modules could give, settings are more likely than luck.
 SLOW_MEMORY_SHARE = 0.6
@@ -75,7 +75,7 @@ def find_single_channel(machine: Machine) -> Finding | None:
         severity=WARNING,
         evidence={"modules": len(modules), "channels": 1},
         message=(
-            f"{len(modules)} memory module{'s' * (len(modules) > 1)} in one channel: "
+            f"{format_count(len(modules), 'memory module')} in one channel: "
             "a second channel doubles the bandwidth, and with it the speed of decoding"
         ),
         remedy="put equal modules into both channels (the board's manual says which slots)",

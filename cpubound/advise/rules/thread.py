@@ -9,6 +9,7 @@ from cpubound.advise.values import INFO, WARNING, Finding
 from cpubound.cost.thread_choice import TOLERANCE, fewest_threads
 from cpubound.cost.values import Prediction
 from cpubound.machine.values import Machine, format_cpu_list, format_cpu_mask
+from cpubound.units import format_count
 
 # A judgement: the one published series with odd counts (64 cores, 64 heads, flash-attention)
 # ran at half speed at 49, 63 and 65 threads and well at 48 and 64; below 16 threads no series
@@ -60,7 +61,7 @@ def find_too_many_threads(case: Case) -> Finding | None:
         if has_lower_quota(machine):
             return None  # the quota's own finding
         better = case.at(threads=machine.effective_cpus).prediction
-        why = f"but only {_count(machine.effective_cpus, 'CPU')} to run them"
+        why = f"but only {format_count(machine.effective_cpus, 'CPU')} to run them"
     else:
         fewer = _with_fewer_threads(case)
         if not fewer or not case.is_gain(fewest_threads(fewer)):
@@ -107,7 +108,7 @@ def find_at_ceiling(case: Case) -> Finding | None:
             "read_bytes_per_s": bandwidth,
         },
         message=(
-            f"{_count(enough.threads, 'thread')} already saturate memory: the run uses "
+            f"{format_count(enough.threads, 'thread')} already saturate memory: the run uses "
             f"{case.implied_bytes_per_s / bandwidth:.0%} of what it can read, and cores that wait "
             "for memory show less than 100 %, which is normal here"
         ),
@@ -222,7 +223,3 @@ def _pinning(case: Case, cpus: list[int]) -> str:
     if case.machine.operating_system == "Linux":
         return f", started with taskset -c {format_cpu_list(cpus)}"
     return ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
