@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from cpubound.cli.options import (
-    MAX_DEPTH,
     MAX_THREADS,
     attention_options,
+    one_depth_option,
     output_options,
     profile_option,
+    seed_option,
 )
 
 
@@ -21,21 +22,14 @@ from cpubound.cli.options import (
     type=click.IntRange(1, MAX_THREADS),
     help="Decode threads.  [default: what tune would choose]",
 )
-@click.option(
-    "--depth",
-    "-d",
-    type=click.IntRange(0, MAX_DEPTH),
-    default=0,
-    show_default=True,
-    help="Tokens already in the cache.",
-)
+@one_depth_option
 @attention_options
 @click.option(
     "--tokens",
     type=click.IntRange(8, 1_000_000),
     help="Decoded in each of three ways.  [default: what takes 20 seconds in all]",
 )
-@click.option("--seed", type=int, help="Order of the runs.  [default: another each time]")
+@seed_option
 @profile_option
 @output_options
 def command(

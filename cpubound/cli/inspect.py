@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound.cli.options import MAX_BATCH, MAX_DEPTH, Integer, attention_options, output_options
+from cpubound.cli.options import (
+    MAX_BATCH,
+    Integer,
+    attention_options,
+    one_depth_option,
+    output_options,
+)
 
 if TYPE_CHECKING:
     from cpubound.model.values import ModelSpec, ModelTraffic
@@ -14,14 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(name="inspect")
 @click.argument("model")
-@click.option(
-    "--depth",
-    "-d",
-    type=click.IntRange(0, MAX_DEPTH),
-    default=0,
-    show_default=True,
-    help="Tokens already in the cache.",
-)
+@one_depth_option
 @click.option("--n-ctx", type=click.IntRange(1), help="Cells allocated.  [default: the depth]")
 @click.option(
     "--batch",

@@ -137,6 +137,25 @@ def depth_option(function: Function) -> Function:
     )(function)
 
 
+def one_depth_option(function: Function) -> Function:
+    """Add --depth, of a single number."""
+    return click.option(
+        "--depth",
+        "-d",
+        type=click.IntRange(0, MAX_DEPTH),
+        default=0,
+        show_default=True,
+        help="Tokens already in the cache.",
+    )(function)
+
+
+def seed_option(function: Function) -> Function:
+    """Add --seed."""
+    return click.option(
+        "--seed", type=int, help="Order of the runs.  [default: another each time]"
+    )(function)
+
+
 def batch_option(function: Function) -> Function:
     """Add --batch."""
     return click.option(

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from cpubound.cli.options import (
-    MAX_DEPTH,
     FiniteRange,
+    one_depth_option,
     output_options,
     profile_option,
     refuse_without,
+    seed_option,
 )
 
 if TYPE_CHECKING:
@@ -24,14 +25,7 @@ DEFAULT_SECONDS = 40.0
 
 @click.command(name="tune")
 @click.argument("model")
-@click.option(
-    "--depth",
-    "-d",
-    type=click.IntRange(0, MAX_DEPTH),
-    default=0,
-    show_default=True,
-    help="Tokens already in the cache.",
-)
+@one_depth_option
 @click.option(
     "--kv-type",
     metavar="T|K:V",
@@ -49,7 +43,7 @@ DEFAULT_SECONDS = 40.0
     type=FiniteRange(1, 86400),
     help=f"How long to verify.  [default: {DEFAULT_SECONDS:g}]",
 )
-@click.option("--seed", type=int, help="Order of the runs.  [default: another each time]")
+@seed_option
 @click.option(
     "--sysroot",
     type=click.Path(path_type=Path),

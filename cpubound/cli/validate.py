@@ -15,6 +15,7 @@ from cpubound.cli.options import (
     prompt_option,
     refuse_with,
     refuse_without,
+    seed_option,
     threads_option,
 )
 from cpubound.cli.picture import check_picture, plot_option, write_picture
@@ -54,7 +55,7 @@ _OF_A_RUN = (
     help="How long to observe; each cell is run at least three times.",
 )
 @engine_option
-@click.option("--seed", type=int, help="Order of the runs.  [default: another each time]")
+@seed_option
 @click.option(
     "--from",
     "bench_path",
