@@ -8,8 +8,9 @@ import msgspec
 
 from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import format_depth, profile_reference
-from cpubound.report.tables import Table
+from cpubound.report.tables import Table, plain_cell
 from cpubound.units import (
+    format_count,
     format_decimal_bytes,
     format_percent,
     format_rate,
@@ -48,7 +49,7 @@ def breakdown_heading(breakdown: Breakdown) -> str:
     context = f"{format_depth(breakdown.depth_tokens)} tokens of context"
     return (
         f"{breakdown.model} {breakdown.quant_label} through {breakdown.engine}: "
-        f"{breakdown.threads} thread{'s' * (breakdown.threads > 1)}, "
+        f"{format_count(breakdown.threads, 'thread')}, "
         f"{context if breakdown.depth_tokens else 'empty context'}, flash-attention {flash}\n"
         f"  {format_significant(breakdown.tokens_per_s)} tok/s, "
         f"{format_seconds(breakdown.seconds_per_token)} a token"
@@ -82,7 +83,9 @@ def breakdown_table(breakdown: Breakdown) -> Table:
 def breakdown_rows(breakdown: Breakdown) -> Table:
     """Return the parts with plain numbers, for CSV."""
     columns = PartCost.__struct_fields__
-    rows = tuple(tuple(_plain(getattr(cost, name)) for name in columns) for cost in breakdown.parts)
+    rows = tuple(
+        tuple(plain_cell(getattr(cost, name)) for name in columns) for cost in breakdown.parts
+    )
     return Table(columns=columns, rows=rows)
 
 
@@ -152,11 +155,3 @@ def _milliseconds(seconds: float) -> str:
     """Write milliseconds to a microsecond at most, with three digits where there are as many."""
     milliseconds = seconds * 1e3
     return f"{milliseconds:.3f}" if milliseconds < 1 else format_significant(milliseconds)
-
-
-def _plain(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from cpubound.report.roofline_document import MachineLine, point_document
-from cpubound.report.tables import Table, render_table
-from cpubound.theory.analysis import Roofline, Variant
+from cpubound.report.tables import Table, plain_cell, render_table
+from cpubound.report.traffic import kv_types
+from cpubound.theory.analysis import Roofline
 from cpubound.theory.budget import COMPUTE, binding_roof
 from cpubound.theory.speculative import SpeculationOutlook
 from cpubound.units import format_decimal_bytes, format_seconds, format_significant
@@ -119,7 +120,7 @@ def point_rows(roofline: Roofline) -> Table:
     for point in roofline.points:
         plain = point_document(roofline, point)
         cells = (roofline.model, *(plain[name] for name in columns[1:]))
-        rows.append(tuple(_plain(cell) for cell in cells))
+        rows.append(tuple(plain_cell(cell) for cell in cells))
     return Table(columns=columns, rows=tuple(rows))
 
 
@@ -163,7 +164,7 @@ def variant_table(roofline: Roofline) -> Table:
             (
                 variant.name,
                 format_significant(variant.weight_bits),
-                _cache_types(variant),
+                kv_types(variant.kv_type_k, variant.kv_type_v),
                 *(format_significant(rate) for rate in variant.tokens_per_s),
                 _count(variant.ridge_batches[0]),
                 _count(variant.last_context, without_end="none"),
@@ -324,16 +325,3 @@ def _rate(value: float, unit: str) -> str:
         if value >= factor:
             return f"{format_significant(value / factor)} {prefix}{unit}"
     return f"{value:.0f} {unit}"
-
-
-def _cache_types(variant: Variant) -> str:
-    k, v = variant.kv_type_k.upper(), variant.kv_type_v.upper()
-    return k if k == v else f"{k}:{v}"
-
-
-def _plain(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

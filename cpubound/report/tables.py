@@ -33,6 +33,15 @@ def render_table(table: Table, style: str = "table") -> str:
     )
 
 
+def plain_cell(value: object) -> str:
+    """Write a value for a program that reads the table: numbers to six digits, None as nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def indent(text: str, by: int = 2) -> str:
     """Return the text with every line moved to the right."""
     return "\n".join(" " * by + line if line else line for line in text.split("\n"))

@@ -95,7 +95,7 @@ def _parts(traffic: ModelTraffic) -> Iterator[tuple[str, str, int, int]]:
         sums[1] += read.n_bytes
     for (what, type_), (products, n_bytes) in sorted(groups.items(), key=lambda g: -g[1][1]):
         yield what, type_, products, n_bytes
-    kv_type = _kv_type(traffic)
+    kv_type = kv_types(traffic.kv_type_k, traffic.kv_type_v)
     if traffic.kv_read_bytes:
         yield "KV cache, read", kv_type, 0, traffic.kv_read_bytes
         yield "KV cache, written", kv_type, 0, traffic.kv_write_bytes
@@ -114,10 +114,11 @@ def traffic_heading(traffic: ModelTraffic) -> str:
     sequences = f", {traffic.batch} sequences" if traffic.batch > 1 else ""
     flash = "on" if traffic.flash_attn else "off"
     bits = f"{_bits_per_weight(traffic):.2f} bits per weight"
+    cache = kv_types(traffic.kv_type_k, traffic.kv_type_v)
     return (
         f"{traffic.model}: {traffic.architecture}, {traffic.quant_label}, {bits}\n"
         f"{size}, {parameters}\n"
-        f"{depth}{sequences}, context {traffic.n_ctx}, KV {_kv_type(traffic)}, "
+        f"{depth}{sequences}, context {traffic.n_ctx}, KV {cache}, "
         f"flash-attention {flash}"
     )
 
@@ -152,8 +153,9 @@ def _bits_per_weight(traffic: ModelTraffic) -> float:
     return 8 * traffic.file_bytes / traffic.parameters if traffic.parameters else 0.0
 
 
-def _kv_type(traffic: ModelTraffic) -> str:
-    k, v = traffic.kv_type_k.upper(), traffic.kv_type_v.upper()
+def kv_types(kv_type_k: str, kv_type_v: str) -> str:
+    """Name the types of a KV cache: ``F16``, or ``Q8_0:F16`` for K and V apart."""
+    k, v = kv_type_k.upper(), kv_type_v.upper()
     return k if k == v else f"{k}:{v}"
 
 
