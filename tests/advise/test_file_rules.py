@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from finding_checks import check_finding
 from gguf_bytes import STRING, U16, GgufBytes, pair
 from runs import setting_of
 
@@ -87,14 +88,7 @@ def test_every_rule_has_a_case() -> None:
 
 @pytest.mark.parametrize("code", CASES)
 def test_a_rule_finds_what_it_looks_for(code: str) -> None:
-    finding = FILE_RULES[code][1](CASES[code][0]())
-    assert finding is not None
-    assert finding.code == code
-    assert finding.evidence
-    assert all(isinstance(value, int | float) for value in finding.evidence.values())
-    assert finding.message
-    assert finding.remedy
-    assert "\n" not in finding.message + finding.remedy
+    check_finding(FILE_RULES[code][1](CASES[code][0]()), code)
 
 
 @pytest.mark.parametrize("code", CASES)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from builders import build_machine
+from finding_checks import check_finding
 
 from cpubound.advise.findings import (
     MACHINE_RULES,
@@ -14,7 +15,6 @@ from cpubound.advise.findings import (
     find_machine_findings,
 )
 from cpubound.advise.rules.memory import find_slow_memory
-from cpubound.advise.values import SEVERITIES
 from cpubound.machine.values import CoreKind, Machine, MemoryModule, NumaNode
 
 GIB = 2**30
@@ -120,15 +120,7 @@ def test_every_rule_has_a_case() -> None:
 
 @pytest.mark.parametrize("code", CASES)
 def test_a_rule_finds_what_it_looks_for(code: str) -> None:
-    finding = MACHINE_RULES[code][1](machine_of(CASES[code][0]))
-    assert finding is not None
-    assert finding.code == code
-    assert finding.severity in SEVERITIES
-    assert finding.evidence
-    assert all(isinstance(value, int | float) for value in finding.evidence.values())
-    assert finding.message
-    assert finding.remedy
-    assert "\n" not in finding.message + finding.remedy
+    check_finding(MACHINE_RULES[code][1](machine_of(CASES[code][0])), code)
 
 
 @pytest.mark.parametrize("code", CASES)

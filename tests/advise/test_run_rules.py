@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from builders import build_machine, build_measurement
+from finding_checks import check_finding
 from runs import GB, build_case, rates_for, setting_of, spec_of
 
 from cpubound.advise.case import Case
@@ -327,16 +328,7 @@ def test_a_rule_finds_what_was_reported(code: str) -> None:
     case = CASES[code][0]()
     if code == "slow-build":
         case = dataclasses.replace(case, features=("SSE3", "AVX"))
-    finding = find(code, case)
-    assert finding is not None
-    assert finding.code == code
-    assert finding.severity in SEVERITIES
-    assert finding.evidence
-    assert all(isinstance(value, int | float) for value in finding.evidence.values())
-    assert finding.message
-    assert finding.remedy
-    assert "\n" not in finding.message + finding.remedy
-    assert finding.cost_tokens_per_s is None or finding.cost_tokens_per_s >= 0
+    check_finding(find(code, case), code)
 
 
 @pytest.mark.parametrize("code", CASES)
