@@ -7,6 +7,7 @@ SmolLM2-135M with ``-p 4 -n 4 -r 2 -t 1,2 -d 0,8``.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,13 @@ def test_what_cannot_be_read_is_refused_in_one_line(text, message):
 def test_sql_is_refused_with_the_formats_that_are_read():
     with pytest.raises(InputError, match=r"SQL: .*json, jsonl, csv or md"):
         read_bench_rows(DATA / "rows.sql")
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
+    pipe = tmp_path / "rows"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="not a file"):
+        read_bench_rows(pipe)
 
 
 def test_a_file_that_is_missing_or_huge_is_refused(tmp_path):
