@@ -15,6 +15,7 @@ from typing import Any
 
 from cpubound.engine.bench_formats import UnreadableEntry, read_entries
 from cpubound.errors import InputError
+from cpubound.llama_facts import needs_flash_attn
 
 # A sweep of a hundred models over a hundred settings takes 10 MB of JSON, a day of a busy
 # server's log some megabytes.
@@ -86,7 +87,7 @@ class BenchRow:
         """
         if self.flash_attn is not None:
             return self.flash_attn
-        if (self.type_v or "f16").lower() not in ("f16", "f32", "bf16"):
+        if needs_flash_attn(self.type_v or "f16"):
             return True
         return self.build_number is not None and self.build_number >= AUTO_FLASH_BUILD
 

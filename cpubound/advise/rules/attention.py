@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from cpubound.advise.case import Case
 from cpubound.advise.values import WARNING, Finding
+from cpubound.llama_facts import FLOAT_KV_TYPES, needs_flash_attn
 from cpubound.units import format_decimal_bytes, format_significant
-
-# Types that llama.cpp's attention reads without unpacking.
-_PLAIN = ("f16", "f32", "bf16")
 
 
 def find_kv_quant_on_cpu(case: Case) -> Finding | None:
@@ -16,7 +14,7 @@ def find_kv_quant_on_cpu(case: Case) -> Finding | None:
     Flash-attention splits the cache over threads only for F16 and F32 (ggml/src/ggml-cpu/ops.cpp
     at 0c1e57098bba).
     """
-    if case.kv_type_k in _PLAIN and case.kv_type_v in _PLAIN:
+    if {case.kv_type_k, case.kv_type_v} <= {*FLOAT_KV_TYPES}:
         return None
     options = [case.at(kv_types=("f16", "f16"), flash_attn=flash) for flash in (True, False)]
     if not all(option.attention_was_measured for option in (case, *options)):
@@ -47,7 +45,7 @@ def find_kv_quant_on_cpu(case: Case) -> Finding | None:
 
 def find_slow_flash_attention(case: Case) -> Finding | None:
     """Find flash-attention that decodes slower than plain attention."""
-    if not case.flash_attn or case.kv_type_v not in _PLAIN:
+    if not case.flash_attn or needs_flash_attn(case.kv_type_v):
         return None
     off = case.at(flash_attn=False)
     if not (case.attention_was_measured and off.attention_was_measured):

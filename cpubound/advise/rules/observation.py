@@ -9,6 +9,7 @@ from cpubound.advise.case import Case
 from cpubound.advise.rules.memory import SLOW_MEMORY_SHARE
 from cpubound.advise.values import ERROR, INFO, WARNING, Finding
 from cpubound.cost.values import Prediction
+from cpubound.llama_facts import needs_flash_attn
 from cpubound.profile.values import MachineProfile
 from cpubound.units import (
     format_binary_bytes,
@@ -220,7 +221,7 @@ def find_above_interval(case: Case) -> Finding | None:
     others = {
         f"{t} threads": other for t, other in case.predictions_by_threads.items() if other != p
     }
-    if case.flash_attn and case.kv_type_v in ("f16", "f32", "bf16"):
+    if case.flash_attn and not needs_flash_attn(case.kv_type_v):
         others["flash-attention off"] = case.at(flash_attn=False).prediction
     if not case.flash_attn:
         others["flash-attention on"] = case.at(flash_attn=True).prediction
