@@ -82,6 +82,22 @@ class LlamaCppRunner:
             load_s=tokens.load_s,
         )
 
+    def rotate(
+        self, runs: Sequence[RunSettings], *, passes: int, seed: int
+    ) -> tuple[tuple[float, ...], ...]:
+        """Decode single tokens of several models in turn; return the seconds of each run's.
+
+        The context of a run must have room for its depth and ``passes`` + 1 tokens; raises as
+        ``run``.
+        """
+        for settings in runs:
+            check_settings(settings)
+        self.identity()
+        request = protocol.Rotate(
+            runs=tuple(_for_the_child(settings) for settings in runs), passes=passes, seed=seed
+        )
+        return self._ask(request, protocol.Rotated).samples_s
+
     def count_graph(self, settings: RunSettings) -> GraphCount:
         """Count what one decode step at a setting reads; raises as ``run``."""
         check_settings(settings)

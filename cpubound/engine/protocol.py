@@ -18,6 +18,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
     prefill: bool = False
 
 
+class Rotate(msgspec.Struct, frozen=True, kw_only=True, tag="rotate"):
+    """Ask for single tokens of several models in turn, ``passes`` times in random order."""
+
+    runs: tuple[RunSettings, ...]
+    passes: int
+    seed: int
+
+
 class CountGraph(msgspec.Struct, frozen=True, kw_only=True, tag="count_graph"):
     """Ask what one decode step at a setting reads, node by node."""
 
@@ -48,7 +56,7 @@ class CloseModel(msgspec.Struct, frozen=True, kw_only=True, tag="close_model"):
     model_path: str
 
 
-Request = Identify | Run | CountGraph | TimeParts | Quantize | CloseModel
+Request = Identify | Run | Rotate | CountGraph | TimeParts | Quantize | CloseModel
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
@@ -57,6 +65,12 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     samples_s: tuple[float, ...]
     load_s: float | None
     transplanted: bool
+
+
+class Rotated(msgspec.Struct, frozen=True, kw_only=True, tag="rotated"):
+    """The seconds of one token in each pass, for every run."""
+
+    samples_s: tuple[tuple[float, ...], ...]
 
 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True, tag="blocks"):
@@ -94,7 +108,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     message: str
 
 
-Reply = Tokens | Blocks | Done | Identity | Counted | TimedParts | Failure
+Reply = Tokens | Rotated | Blocks | Done | Identity | Counted | TimedParts | Failure
 
 REQUEST_DECODER: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 REPLY_DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from cpubound.engine.values import EngineIdentity, Observation, RunSettings
 
@@ -34,4 +35,15 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """End the engine."""
+        ...
+
+
+@runtime_checkable
+class TurnTaker(Runner, Protocol):
+    """A runner that decodes single tokens of several open models in turn."""
+
+    def rotate(
+        self, runs: Sequence[RunSettings], *, passes: int, seed: int
+    ) -> tuple[tuple[float, ...], ...]:
+        """Return the seconds of one token in each pass for every run; raises as ``run``."""
         ...

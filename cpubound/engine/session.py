@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from cpubound.engine import graph
 from cpubound.engine.context import Context, ContextKey, context_key, open_context
 from cpubound.engine.library import Log, ggml_library
 from cpubound.engine.observer import ObservedContext
-from cpubound.engine.protocol import Tokens
+from cpubound.engine.protocol import Rotated, Tokens
 from cpubound.engine.values import GraphCount, PartTimes, RunSettings
 from cpubound.errors import MachineError, ModelFileError, UsageError
 from cpubound.llama_facts import N_UBATCH
@@ -83,6 +84,32 @@ class Session:
             load_s=load_s,
             transplanted=context.transplanted and depth > 0,
         )
+
+    def rotate(self, runs: Sequence[RunSettings], *, passes: int, seed: int) -> Rotated:
+        """Time single tokens of several models in turn, in random order.
+
+        Every token follows those of all other models, so that no cache holds anything of its
+        model, as in one many times larger. A pass that is not timed goes first: pages that
+        nothing touched for a second cost more.
+        """
+        order = random.Random(seed)
+        turns = []
+        for settings in runs:
+            self._pin(settings.cpus)
+            model, _ = self._model(settings)
+            kept = max(CONTEXTS_KEPT, len(runs))
+            turns.append((settings, self._context(model, settings, kept)))
+        for settings, context in order.sample(turns, len(turns)):
+            context.set_threads(settings.threads)
+            context.set_depth(settings.depth_tokens, order, False)
+            context.decode_steps(settings.depth_tokens, 1, order)
+        samples: list[list[float]] = [[] for _ in turns]
+        for number in range(1, passes + 1):
+            for place in order.sample(range(len(turns)), len(turns)):
+                settings, context = turns[place]
+                (time_ns,) = context.decode_steps(settings.depth_tokens + number, 1, order)
+                samples[place].append(time_ns / 1e9)
+        return Rotated(samples_s=tuple(tuple(row) for row in samples))
 
     def count_graph(self, settings: RunSettings) -> GraphCount:
         """Count what one decode step at a setting reads, in a context made for it."""
@@ -176,11 +203,11 @@ class Session:
         self._models[key] = model
         return model, load_s
 
-    def _context(self, model: Model, settings: RunSettings) -> Context:
+    def _context(self, model: Model, settings: RunSettings, kept: int = CONTEXTS_KEPT) -> Context:
         key = context_key(settings)
         context = model.contexts.pop(key, None)
         if context is None:
-            while len(model.contexts) >= CONTEXTS_KEPT:
+            while len(model.contexts) >= kept:
                 oldest = next(iter(model.contexts))
                 model.contexts.pop(oldest).free()
             context = open_context(

@@ -62,6 +62,8 @@ def _answer(session: Session, request: protocol.Request) -> protocol.Reply:
             return protocol.Identity(identity=library.read_identity())
         case protocol.Run():
             return session.run(request.settings, prefill=request.prefill)
+        case protocol.Rotate():
+            return session.rotate(request.runs, passes=request.passes, seed=request.seed)
         case protocol.CountGraph():
             return protocol.Counted(count=session.count_graph(request.settings))
         case protocol.TimeParts():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -225,3 +226,86 @@ class TestWithEngine:
                     runner.run(settings(model, tokens=1_000_000))
             finally:
                 killer.join()
+
+
+@pytest.fixture(scope="module")
+def other_model(folder: Path, runner: LlamaCppRunner) -> Path:
+    path = folder / "other.gguf"
+    write_model(tiny_model("Q8_0", layers=3), path, quantize=runner.quantize)
+    return path
+
+
+class TestTurnsWithEngine:
+    pytestmark = needs_engine
+
+    def test_every_run_has_a_time_in_each_pass(self, runner, model, other_model) -> None:
+        runs = [settings(model), settings(other_model, flash_attn=True), settings(other_model)]
+        found = runner.rotate(runs, passes=3, seed=1)
+        assert [len(row) for row in found] == [3, 3, 3]
+        assert all(sample > 0 for row in found for sample in row)
+
+    def test_two_cells_that_would_share_a_context_are_an_error(self, runner, model) -> None:
+        with pytest.raises(CpuboundError):
+            runner.rotate([settings(model), settings(model, threads=2)], passes=3, seed=1)
+
+    def test_more_cells_of_a_model_than_contexts_are_kept_take_turns(self, runner, model) -> None:
+        runs = [
+            settings(model, kv_type_k=kv, kv_type_v=kv, flash_attn=True)
+            for kv in ("f16", "q8_0", "q4_0", "q5_0", "q4_1", "bf16")
+        ]
+        assert [len(row) for row in runner.rotate(runs, passes=3, seed=1)] == [3] * 6
+
+    def test_a_model_may_be_named_from_where_one_stands(
+        self, runner, model, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(model.parent)
+        assert len(runner.rotate([settings(model.name)], passes=2, seed=0)[0]) == 2
+
+    def test_cells_at_several_depths_of_several_models_take_turns(
+        self, runner, model, other_model
+    ) -> None:
+        cache = {"flash_attn": True, "n_ctx": 800}
+        runs = [
+            settings(model, depth_tokens=600, **cache),
+            settings(other_model, depth_tokens=700, **cache),
+            settings(other_model, depth_tokens=0),
+            settings(model, depth_tokens=300, kv_type_k="q8_0", kv_type_v="q8_0", **cache),
+        ]
+        for seed in (1, 2):
+            found = runner.rotate(runs, passes=5, seed=seed)
+            assert [len(row) for row in found] == [5] * 4
+        # The contexts still serve a run of their own.
+        assert len(runner.run(settings(other_model, depth_tokens=700, **cache)).samples_s) == 4
+
+    def test_the_cache_grows_by_a_token_in_each_pass(self, runner, model, other_model) -> None:
+        """A context with room for the depth, a warm-up and the passes is enough."""
+        runs = [
+            settings(path, depth_tokens=500, n_ctx=512, tokens=6, flash_attn=True)
+            for path in (model, other_model)
+        ]
+        assert [len(row) for row in runner.rotate(runs, passes=11, seed=3)] == [11, 11]
+        with pytest.raises(CpuboundError):
+            runner.rotate(runs, passes=13, seed=3)
+        assert [len(row) for row in runner.rotate(runs, passes=11, seed=3)] == [11, 11]
+
+    def test_a_file_that_is_refused_is_named_and_the_others_go_on(
+        self, runner, model, tmp_path
+    ) -> None:
+        path = tmp_path / "bad.gguf"
+        path.write_bytes(b"GGUF")
+        with pytest.raises(ModelFileError, match=re.escape(str(path))):
+            runner.rotate([settings(model), settings(path)], passes=2, seed=0)
+        assert len(runner.rotate([settings(model)], passes=2, seed=0)[0]) == 2
+
+    def test_settings_that_llama_cpp_would_refuse_are_refused_before(self, runner, model) -> None:
+        with pytest.raises(UsageError, match="thread count"):
+            runner.rotate([settings(model), settings(model, threads=0)], passes=1, seed=0)
+
+    def test_nothing_to_run_is_no_error(self, runner) -> None:
+        assert runner.rotate([], passes=3, seed=0) == ()
+
+    def test_a_model_closed_in_between_is_opened_again(self, runner, model, other_model) -> None:
+        runs = [settings(model), settings(other_model)]
+        runner.rotate(runs, passes=1, seed=0)
+        runner.close_model(str(model))
+        assert len(runner.rotate(runs, passes=2, seed=0)[0]) == 2

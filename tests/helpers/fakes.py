@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
+from typing import TYPE_CHECKING
 
 from cpubound.engine.values import EngineIdentity, Observation, RunSettings
 from cpubound.errors import EngineCrashed
 from cpubound.model.layout import build_model
 from cpubound.model.values import ModelSpec, QuantType
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 FAKE_ENGINE = EngineIdentity(name="fake", version="1", build="none", features=("AVX2",))
 
@@ -19,8 +23,8 @@ def never(_settings: RunSettings) -> bool:
 
 
 @dataclass(kw_only=True)
-class FakeRunner:
-    """A runner whose times follow from the settings by a formula of the test's own.
+class OneModelRunner:
+    """A runner of one model at a time, whose times follow from the settings by a formula.
 
     ``seconds_per_step`` gives a step's time, ``jitter`` relative differences that the
     steps go through in turn, ``crash_if`` the settings at which the engine dies.
@@ -34,7 +38,7 @@ class FakeRunner:
     open_models: set[str] = field(default_factory=set)
     closed: bool = False
 
-    def __enter__(self) -> FakeRunner:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -45,13 +49,7 @@ class FakeRunner:
 
     def run(self, settings: RunSettings) -> Observation:
         self.runs.append(settings)
-        if self.crash_if(settings):
-            self.open_models.clear()
-            raise EngineCrashed(
-                f"llama.cpp ended inside a run ({settings.model_path}): try another"
-            )
-        is_new = settings.model_path not in self.open_models
-        self.open_models.add(settings.model_path)
+        is_new = self._open(settings)
         step_s = self.seconds_per_step(settings)
         samples = [step_s * (1 + part) for part in islice(cycle(self.jitter), settings.tokens)]
         return Observation(
@@ -67,6 +65,42 @@ class FakeRunner:
     def close(self) -> None:
         self.open_models.clear()
         self.closed = True
+
+    def _open(self, settings: RunSettings) -> bool:
+        """Open a model, or die; tell whether it was not open before."""
+        if self.crash_if(settings):
+            self.open_models.clear()
+            raise EngineCrashed(
+                f"llama.cpp ended inside a run ({settings.model_path}): try another"
+            )
+        is_new = settings.model_path not in self.open_models
+        self.open_models.add(settings.model_path)
+        return is_new
+
+
+@dataclass(kw_only=True)
+class FakeRunner(OneModelRunner):
+    """A runner that decodes several open models in turn too, as llama.cpp in a child does.
+
+    The jitter goes on from one token to the next, whichever model it is of.
+    """
+
+    rotations: list[tuple[RunSettings, ...]] = field(default_factory=list)
+    turns: int = 0
+
+    def rotate(
+        self, runs: Sequence[RunSettings], *, passes: int, seed: int
+    ) -> tuple[tuple[float, ...], ...]:
+        self.rotations.append(tuple(runs))
+        for settings in runs:
+            self._open(settings)
+        samples: list[list[float]] = [[] for _ in runs]
+        for _ in range(passes):
+            for settings, row in zip(runs, samples, strict=True):
+                part = self.jitter[self.turns % len(self.jitter)]
+                self.turns += 1
+                row.append(self.seconds_per_step(settings) * (1 + part))
+        return tuple(tuple(row) for row in samples)
 
 
 def seconds_from_bytes(
