@@ -66,18 +66,6 @@ def split_half_distance(runs: Sequence[Sequence[float]]) -> float | None:
     return abs(first / second - 1)
 
 
-def hat_weights(knots: Sequence[int], value: int) -> dict[int, float]:
-    """Return the weights of sorted knots at a value: linear in its logarithm, flat outside."""
-    if value <= knots[0]:
-        return {knots[0]: 1.0}
-    if value >= knots[-1]:
-        return {knots[-1]: 1.0}
-    upper = next(place for place, knot in enumerate(knots) if knot >= value)
-    low, high = knots[upper - 1], knots[upper]
-    share = math.log(value / low) / math.log(high / low)
-    return {low: 1 - share, high: share}
-
-
 def median_standard_error(samples: Sequence[float]) -> float:
     """Return the standard error of the median, from the median absolute deviation.
 

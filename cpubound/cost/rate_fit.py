@@ -3,7 +3,7 @@
     t = Σ over types  bytes / R(type, T)  +  KV bytes / A(T)  +  state bytes / R(fastest, T)
         +  products · c · (1 + log2 T)
 
-    R(type, T) = ((K(type) · T)^−p + B^−p)^(−1/p),  the law of ``cost.saturation``
+    R(type, T) = ((K(type) · T)^−p + B^−p)^(−1/p),  the law of ``cost.law``
     A(T) = ((a · T)^−2 + B^−2)^(−1/2)
 
 Few rows never tell all of this. Every parameter has a prior in its logarithm, and the fit is
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cpubound.cost.kernel_priors import KernelPriors
+from cpubound.cost.law import saturate
 from cpubound.model.quant import quant_type
 
 # Degrees of freedom of the residuals: tails heavy enough for rows that went wrong.
@@ -35,7 +36,7 @@ KV_SHARPNESS = 2.0
 KIND_CORRELATION = 0.5
 # The 90 % quantile of Student's t with FREEDOM over that of a normal of the same scale.
 TAIL_WIDTH = 2.132 / 1.645
-_MOST_STEPS, _MOST_ROUNDS = 40, 12
+_MOST_STEPS, _MOST_ROUNDS = 200, 12
 _STEP = 1e-4  # of a logarithm, for derivatives
 _FIXED = ("limit", "sharpness", "speed", "attention", "product")
 
@@ -207,26 +208,27 @@ class _Problem:
         return np.log(seconds)
 
     def solve(self, limit: float) -> tuple[float, RatesFit]:
-        """Climb from a first guess of the limit; return −2 log probability and the fit."""
+        """Fit from a first guess of the limit; return −2 log probability and the fit."""
         import numpy as np
 
         current = self.mean.copy()
         current[0] = math.log(limit)
         spread = USUAL_SPREAD
         for _ in range(_MOST_ROUNDS):
-            current, curvature, information = self._climb(current, spread)
-            covariance = np.linalg.inv(curvature)
+            current, cost = self._most_probable(current, spread)
             residuals = self.seconds(current) - self.observed
+            weights = _student_weights(residuals / spread)
+            slopes = self._slopes(current)
+            information = slopes.T @ (slopes * (weights / spread**2)[:, None])
+            covariance = np.linalg.inv(information + self.precision)
             # Rows that only fix what no other row tells say nothing about the spread.
             free = max(len(residuals) - float(np.trace(covariance @ information)), 0.0)
-            weights = _student_weights(residuals / spread)
             total = float(weights @ residuals**2) + USUAL_SPREAD_ROWS * USUAL_SPREAD**2
             updated = math.sqrt(total / (USUAL_SPREAD_ROWS + free))
             settled = abs(updated / spread - 1) < 0.01
             spread = updated
             if settled:
                 break
-        cost = self._cost(current, spread)
         cost += 2 * (len(residuals) + USUAL_SPREAD_ROWS) * math.log(spread)
         cost += USUAL_SPREAD_ROWS * (USUAL_SPREAD / spread) ** 2
         return cost, RatesFit(
@@ -237,35 +239,34 @@ class _Problem:
             residuals=tuple(float(r) for r in np.expm1(residuals)),
         )
 
-    def _climb(self, current: Any, spread: float) -> tuple[Any, Any, Any]:
-        """Take Levenberg's steps to the most probable point at a spread.
+    def _most_probable(self, start: Any, spread: float) -> tuple[Any, float]:
+        """Return the most probable point at a spread, and its −2 log probability.
 
-        Returns the point, the curvature of −log probability there, and the rows' part of it.
+        The rows' residuals have Student's t as their loss, the priors' are squared.
         """
         import numpy as np
+        from scipy.optimize import least_squares
 
-        damping = 1e-3
-        for _ in range(_MOST_STEPS):
-            residuals = self.seconds(current) - self.observed
-            slopes = self._slopes(current)
-            weights = _student_weights(residuals / spread) / spread**2
-            information = slopes.T @ (slopes * weights[:, None])
-            curvature = information + self.precision
-            gradient = slopes.T @ (weights * residuals)
-            gradient = gradient + self.precision @ (current - self.mean)
-            before = self._cost(current, spread)
-            moved = 0.0
-            while damping < 1e9:
-                damped = curvature + damping * np.diag(np.diag(curvature))
-                step = np.clip(-np.linalg.solve(damped, gradient), -1, 1)
-                if self._cost(current + step, spread) <= before:
-                    current, moved = current + step, float(np.abs(step).max())
-                    damping = max(damping / 3, 1e-9)
-                    break
-                damping *= 4
-            if moved < 1e-5:
-                break
-        return current, curvature, information
+        rows = len(self.observed)
+        root = np.linalg.cholesky(self.precision).T
+
+        def residuals(x: Any) -> Any:
+            from_rows = (self.seconds(x) - self.observed) / spread
+            return np.concatenate([from_rows, root @ (x - self.mean)])
+
+        def slopes(x: Any) -> Any:
+            return np.vstack([self._slopes(x) / spread, root])
+
+        def loss(squares: Any) -> Any:
+            rho = np.vstack([squares, np.ones_like(squares), np.zeros_like(squares)])
+            z = squares[:rows]
+            rho[0, :rows] = (FREEDOM + 1) * np.log1p(z / FREEDOM)
+            rho[1, :rows] = (FREEDOM + 1) / (FREEDOM + z)
+            rho[2, :rows] = -(FREEDOM + 1) / (FREEDOM + z) ** 2
+            return rho
+
+        found = least_squares(residuals, start, jac=slopes, loss=loss, max_nfev=_MOST_STEPS)
+        return found.x, 2 * float(found.cost)
 
     def _slopes(self, current: Any) -> Any:
         import numpy as np
@@ -277,14 +278,6 @@ class _Problem:
             moved[place] += _STEP
             columns.append((self.seconds(moved) - here) / _STEP)
         return np.array(columns).T
-
-    def _cost(self, current: Any, spread: float) -> float:
-        import numpy as np
-
-        scaled = (self.seconds(current) - self.observed) / spread
-        away = current - self.mean
-        rows = (FREEDOM + 1) * np.log1p(scaled**2 / FREEDOM)
-        return float(rows.sum() + away @ self.precision @ away)
 
 
 def _prior_covariance(names: Sequence[str], deviation: Any) -> Any:
@@ -309,11 +302,3 @@ def _kernel_kind(name: str) -> str:
 
 def _student_weights(scaled: Any) -> Any:
     return (FREEDOM + 1) / (FREEDOM + scaled**2)
-
-
-def saturate(alone: Any, limit: float, sharpness: float) -> Any:
-    """Return the law at the rate that threads would reach alone: a number or an array."""
-    import numpy as np
-
-    low, high = np.minimum(alone, limit), np.maximum(alone, limit)
-    return low / (1 + (low / high) ** sharpness) ** (1 / sharpness)

@@ -1,49 +1,62 @@
-"""Rates of a profile at any thread count: measured, interpolated, or taken from a neighbour."""
+"""Prices from a rate table: at any thread count, of what was measured and of its neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
-
-import msgspec
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from cpubound import stats
-from cpubound.cost.memory_shares import long_row_seconds, memory_shares
+from cpubound.cost.terms import BANDS, STRIDES, Grid, Term, add_up, attention_setting
 from cpubound.model.quant import quant_type
-from cpubound.profile.values import (
-    REFERENCE_QUERY_HEADS,
-    AttentionRate,
-    EngineCalibration,
-    EngineCost,
-    EngineRate,
-    MachineProfile,
-    PromptAttentionRate,
-    StateRate,
-)
+from cpubound.profile.values import MAX_RELATIVE, EngineCalibration, RateTable
 
-# Types whose llama.cpp kernels share their inner loop; the first measured one stands in for
-# the others of its row, in time per weight.
-KERNEL_FAMILIES: tuple[tuple[str, ...], ...] = (
-    ("F32",),
-    ("F16", "BF16"),
+# Types in the order in which one stands in for another, in time per weight, by how llama.cpp
+# stores them on x86: repacked into rows of eight (ggml-cpu/repack.cpp, 0c1e57098bba) or as they
+# are. What only some CPUs repack stands with what it is there.
+REPACKED = ("Q4_0", "Q4_K", "IQ4_NL", "Q2_K", "MXFP4")
+NEIGHBOURS: tuple[tuple[str, ...], ...] = (
+    ("F16", "BF16", "F32"),
     ("Q8_0", "Q8_1", "Q8_K"),
-    ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4", "IQ4_XS"),
-    ("Q4_K", "Q5_K", "Q6_K", "Q3_K", "Q2_K"),
+    ("Q4_0", "IQ4_NL", "MXFP4", "Q4_K", "Q2_K"),
+    ("Q4_1", "Q5_0", "Q5_1", "IQ4_XS", "Q8_0"),
+    ("Q5_K", "Q6_K", "Q3_K", "Q2_K", "Q4_K"),
     ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_S", "IQ1_M"),
     ("TQ1_0", "TQ2_0"),
 )
-# How far a neighbour's time per weight may be off: a judgement, not a measurement, and too
-# little where one of the two is repacked (on one Zen 4 thread a Q4_1 weight takes twice a Q4_0's).
-NEIGHBOUR_RELATIVE_ERROR = 0.20
+# How far a neighbour's time per weight may be off, relative: the median distance of two types
+# of a row in the kept runs is 0.2; of two that are stored differently, 0.5.
+NEIGHBOUR_ERROR, OTHER_STORAGE_ERROR = 0.20, 0.50
 # Experts of a type taken from its dense matrices: a judgement.
-EXPERTS_RELATIVE_ERROR = 0.15
-# What our own kernels leave out (barriers, small operators, another kernel's quality): a
-# judgement, not a measurement.
-KERNEL_RELATIVE_ERROR = 0.15
+EXPERTS_ERROR = 0.15
+# A head size or a band of the cache taken from the nearest that was measured.
+OTHER_HEAD_ERROR, OTHER_BAND_ERROR = 0.15, 0.25
+# Of a batch whose cost nobody measured.
+UNMEASURED_BATCH_ERROR = 0.5
+
+_COSTS = ("product", "token", "cached@")
 
 
-_AttentionRow = TypeVar("_AttentionRow", AttentionRate, PromptAttentionRate)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Price:
+    """What a unit of a term costs, as amounts of a table's keys.
+
+    ``extra_error`` is relative, of what stands in for something that was not measured.
+    """
+
+    amounts: Mapping[str, float]
+    extra_error: float = 0.0
+    assumption: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """Seconds of some terms, their standard error, and what was assumed."""
+
+    seconds: float = 0.0
+    error_s: float = 0.0
+    assumptions: tuple[str, ...] = ()
+    unpriced: tuple[Term, ...] = field(default=())  # what the table says nothing of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,109 +68,153 @@ class Rate:
     assumption: str | None = None
 
 
+def table_at(tables: Sequence[RateTable], threads: int) -> RateTable | None:
+    """Return the table at a thread count, between measured counts by interpolation.
+
+    Rates are interpolated linearly in the threads, in proportion to them below the first
+    count; costs are flat there. Beyond the last count both are held. What was measured at
+    fewer counts (prompts) is interpolated between those.
+    """
+    by_threads = {table.threads: table for table in tables}
+    if not by_threads:
+        return None
+    nearest = by_threads[min(by_threads, key=lambda count: (abs(count - threads), count))]
+    points = _points(by_threads, threads)
+    if threads in by_threads and len(points) == len(nearest.keys):
+        return nearest
+    seconds = {key: _seconds_at(key, rows, threads) for key, rows in points.items()}
+    return RateTable(
+        threads=threads,
+        keys=tuple(seconds),
+        seconds=tuple(seconds.values()),
+        covariance=_covariance_at(by_threads, nearest, seconds),
+        residuals=nearest.residuals,
+        fast_time_ratio=nearest.fast_time_ratio,
+    )
+
+
+def _points(by_threads: Mapping[int, RateTable], threads: int) -> dict[str, dict[int, float]]:
+    """Return the seconds of each key by the counts at which it was measured.
+
+    Left out is a key that was measured at fewer counts than others and on one side only.
+    """
+    points: dict[str, dict[int, float]] = {}
+    for count, table in sorted(by_threads.items()):
+        for key, seconds in table.by_key.items():
+            points.setdefault(key, {})[count] = seconds
+    within = min(max(threads, min(by_threads)), max(by_threads))
+    return {key: rows for key, rows in points.items() if min(rows) <= within <= max(rows)}
+
+
+def _seconds_at(key: str, points: Mapping[int, float], threads: int) -> float:
+    if threads in points:
+        return points[threads]
+    if not key.startswith(_COSTS) and all(seconds > 0 for seconds in points.values()):
+        return 1 / interpolate({t: 1 / s for t, s in points.items()}, threads)
+    return interpolate(points, max(threads, min(points)))
+
+
+def _covariance_at(
+    by_threads: Mapping[int, RateTable], nearest: RateTable, seconds: Mapping[str, float]
+) -> tuple[tuple[float, ...], ...]:
+    """Return the nearest table's covariance, scaled with the seconds.
+
+    A key that it lacks has the relative error of a table that has it, and stands alone.
+    """
+    known = {key: place for place, key in enumerate(nearest.keys)}
+    before = nearest.by_key
+
+    def scaled(key: str) -> float:
+        return seconds[key] / before[key] if before[key] else 1.0
+
+    def entry(a: str, b: str) -> float:
+        if a in known and b in known:
+            if nearest.covariance:
+                return nearest.covariance[known[a]][known[b]] * scaled(a) * scaled(b)
+            return (nearest.relative_error_of(a) * seconds[a]) ** 2 if a == b else 0.0
+        if a != b:
+            return 0.0
+        other = next(table for table in by_threads.values() if a in table.by_key)
+        return (other.relative_error_of(a) * seconds[a]) ** 2
+
+    return tuple(tuple(entry(a, b) for b in seconds) for a in seconds)
+
+
 def interpolate(points: Mapping[int, float], threads: int) -> float:
     """Interpolate a rate between the nearest measured thread counts.
 
-    Below the fewest it falls with the threads, above the most it stays.
+    Below the first count it is in proportion to the threads, beyond the last it is held.
     """
-    if threads in points:
-        return points[threads]
-    below = [t for t in points if t < threads]
-    above = [t for t in points if t > threads]
-    if not below:
-        return points[min(above)] * (threads / min(above))
-    if not above:
-        return points[max(below)]
-    low, high = max(below), min(above)
+    counts = sorted(points)
+    if threads <= counts[0]:
+        return points[counts[0]] * threads / counts[0]
+    if threads >= counts[-1]:
+        return points[counts[-1]]
+    high = next(count for count in counts if count >= threads)
+    low = counts[counts.index(high) - 1]
     share = (threads - low) / (high - low)
     return points[low] + share * (points[high] - points[low])
 
 
-def read_bandwidth(
-    profile: MachineProfile, threads: int, page_kind: str = "anon_4k"
-) -> float | None:
-    """Return the median read bandwidth at a thread count, or None if none was measured."""
-    points = {t: m.median_bytes_per_s for t, m in profile.measurements("read", page_kind).items()}
-    return interpolate(points, threads) if points else None
+def grid_of(table: RateTable) -> Grid:
+    """Return at which numbers of tokens and sizes of models a table was measured."""
+    tokens = {int(k.rpartition("@")[2]) for k in table.keys if k.startswith("bytes:") and "@" in k}
+    sizes = {int(k.rpartition("@")[2]) for k in table.keys if k.startswith("cached@")}
+    return Grid(tokens=tuple(sorted(tokens)), cached_bytes=tuple(sorted(sizes)))
 
 
-def weights_bandwidth(profile: MachineProfile, threads: int) -> float | None:
-    """Return the read bandwidth of pages as weights lie on them: mapped from a file.
+def cost_of(table: RateTable, terms: Sequence[Term]) -> Cost:
+    """Return what some terms cost together: amounts × seconds, with the table's covariance."""
+    amounts: dict[str, float] = {}
+    extra = 0.0
+    assumptions: list[str] = []
+    unpriced = []
+    by_key = table.by_key
+    for key, amount in add_up(terms).items():
+        price = find_price(table, key)
+        if price is None:
+            unpriced.append(Term(key, amount, ""))
+            continue
+        seconds = 0.0
+        for known, factor in price.amounts.items():
+            amounts[known] = amounts.get(known, 0.0) + amount * factor
+            seconds += amount * factor * by_key[known]
+        extra += (price.extra_error * seconds) ** 2
+        if price.assumption is not None:
+            assumptions.append(price.assumption)
+    return Cost(
+        seconds=sum(amount * by_key[key] for key, amount in amounts.items()),
+        error_s=math.sqrt(table.variance_of(amounts) + extra),
+        assumptions=tuple(dict.fromkeys(assumptions)),
+        unpriced=tuple(unpriced),
+    )
 
-    Where that was not measured, of 4 KiB pages.
+
+def find_price(table: RateTable, key: str) -> Price | None:
+    """Return what a unit of a key costs, by the key itself or by what stands in for it.
+
+    None if the table has nothing like it.
     """
-    mapped = read_bandwidth(profile, threads, "file")
-    return read_bandwidth(profile, threads) if mapped is None else mapped
+    if key in table.keys:
+        return Price(amounts={key: 1.0})
+    kind, _, rest = key.partition(":")
+    for prefix, find in _STAND_INS.items():
+        if kind == prefix:
+            return find(table, rest)
+    # A table that was fitted to whole rates has no costs of its own.
+    return Price(amounts={})
 
 
 def weight_rate(
     engine: EngineCalibration, type_name: str, columns: int, threads: int
 ) -> Rate | None:
-    """Return the engine's rate for a weight type at a row length.
+    """Return the rate at which matrices of a type with rows of a length are gone through.
 
-    A type that was not measured takes the rate of a neighbour; None if no type of its kernel
-    family was measured.
+    A type that was not measured takes a neighbour's; None if none was.
     """
-    return rate_of_family(lambda name: _measured_rate(engine, name, columns, threads), type_name)
-
-
-def memory_shares_at(engine: EngineCalibration, threads: int) -> dict[str, float]:
-    """Return how far memory sets the rate of each measured type, as the fit takes it."""
-    types = {row.type for row in engine.rates if row.kind == "matmul"}
-    if not types:
-        return {}
-    return memory_shares({name: _long_row_seconds(engine, name, threads) for name in types})
-
-
-def own_kernel_rates(profile: MachineProfile, type_name: str) -> dict[int, float]:
-    """Return the median rates of cpubound's own GEMV kernel for a type by thread count."""
-    points = profile.measurements(f"gemv_{type_name.lower()}", "anon_4k")
-    return {threads: m.median_bytes_per_s for threads, m in points.items()}
-
-
-def kernel_rate(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
-    """Return what cpubound's own GEMV kernel reaches for a type, or for a neighbour type.
-
-    None if no kernel of its family was measured.
-    """
-    return rate_of_family(lambda name: _measured_kernel(profile, name, threads), type_name)
-
-
-def expert_rate(
-    engine: EngineCalibration, type_name: str, columns: int, threads: int
-) -> Rate | None:
-    """Return the engine's rate for experts of a type at a row length.
-
-    Where only other types' experts were measured, their rate over that of their dense
-    matrices (the median) scales the type's own; where none were, dense matrices stand in.
-    """
-    experts: dict[str, list[EngineRate]] = {}
-    for row in engine.rates:
-        if row.kind == "experts":
-            experts.setdefault(row.type, []).append(row)
-    if type_name in experts:
-        return _rate_of(experts[type_name], threads)
-    dense = weight_rate(engine, type_name, columns, threads)
-    if dense is None:
-        return None
-    ratios = [
-        _rate_of(rows, threads).bytes_per_s / rate.bytes_per_s
-        for other, rows in experts.items()
-        if (rate := weight_rate(engine, other, columns, threads)) is not None
-    ]
-    ratio = stats.median(ratios) if ratios else 1.0
-    scaled = ", scaled as those of other types" if ratios else ""
-    return Rate(
-        bytes_per_s=dense.bytes_per_s * ratio,
-        relative_error=max(dense.relative_error, EXPERTS_RELATIVE_ERROR),
-        assumption=f"experts of {type_name} were not measured: taken from dense matrices{scaled}",
-    )
-
-
-def state_rate(engine: EngineCalibration, kind: str | None, threads: int) -> Rate | None:
-    """Return the rate at which a recurrence goes through its state, None if not measured."""
-    rows = [row for row in engine.state_rates if row.kind == kind]
-    return _rate_of(rows, threads) if rows else None
+    row_bytes = columns * quant_type(type_name).bits_per_weight / 8
+    terms = [Term(f"bytes:{type_name}", 1.0, ""), Term(f"rows:{type_name}", 1 / row_bytes, "")]
+    return _rate(engine, threads, terms)
 
 
 def attention_rate(
@@ -167,138 +224,194 @@ def attention_rate(
     flash_attn: bool,
     head_dim: int,
     threads: int,
-    query_heads: float = REFERENCE_QUERY_HEADS,
+    query_heads: float = 4.0,
 ) -> Rate | None:
-    """Return the rate at which attention goes through the cache, None if not measured.
-
-    The nearest measured head size stands in for another; ``query_heads`` share a KV head.
-    """
-    rows = attention_rows(engine.attention, kv_type_k, kv_type_v, flash_attn, head_dim)
-    here = [
-        msgspec.structs.replace(row, bytes_per_s=row.bytes_per_s_at(query_heads)) for row in rows
+    """Return the KV bytes per second of attention to the first cells; None if not measured."""
+    setting = attention_setting(kv_type_k, kv_type_v, flash_attn)
+    terms = [
+        Term(f"attention:{setting}:{head_dim}:{STRIDES[-1][0]}:{BANDS[0][0]}", query_heads, ""),
+        Term(f"kv:{setting}:{head_dim}", 1.0, ""),
     ]
-    return _rate_of(here, threads) if here else None
+    return _rate(engine, threads, terms)
 
 
-def attention_rows(
-    rows: Sequence[_AttentionRow],
-    kv_type_k: str,
-    kv_type_v: str,
-    flash_attn: bool,
-    head_dim: int,
-) -> list[_AttentionRow]:
-    """Return the rows of an attention setting at its head size, or the nearest measured."""
-    wanted = (kv_type_k.upper(), kv_type_v.upper(), flash_attn)
-    mine = [row for row in rows if (row.kv_type_k, row.kv_type_v, row.flash_attn) == wanted]
-    sizes = {row.head_dim for row in mine}
-    nearest = min(sizes, key=lambda measured: abs(measured - head_dim), default=head_dim)
-    return [row for row in mine if row.head_dim == nearest]
-
-
-def engine_cost(engine: EngineCalibration, threads: int) -> EngineCost:
-    """Return the fixed costs at a thread count."""
-    if not engine.costs:
-        return EngineCost(
-            threads=threads, seconds_per_token=0, seconds_per_product=0, fast_time_ratio=1
-        )
-    return EngineCost(
-        threads=threads,
-        seconds_per_token=_interpolate_costs(engine, "seconds_per_token", threads),
-        seconds_per_product=_interpolate_costs(engine, "seconds_per_product", threads),
-        cache_saved_s=_interpolate_costs(engine, "cache_saved_s", threads),
-        seconds_per_expert_layer=_interpolate_costs(engine, "seconds_per_expert_layer", threads),
-        fast_time_ratio=_interpolate_costs(engine, "fast_time_ratio", threads),
-    )
-
-
-def _interpolate_costs(engine: EngineCalibration, field: str, threads: int) -> float:
-    points = {cost.threads: float(getattr(cost, field)) for cost in engine.costs}
-    return _interpolate_falling(points, threads)
-
-
-def _interpolate_falling(points: Mapping[int, float], threads: int) -> float:
-    """Interpolate what does not grow with the threads: flat below the first count too."""
-    if threads < min(points):
-        return points[min(points)]
-    return interpolate(points, threads)
-
-
-def _measured_rate(
-    engine: EngineCalibration, type_name: str, columns: int, threads: int
-) -> Rate | None:
-    rows = _dense_rows(engine, type_name)
-    if not rows:
+def _rate(engine: EngineCalibration, threads: int, terms: Sequence[Term]) -> Rate | None:
+    table = table_at(engine.tables, threads)
+    cost = None if table is None else cost_of(table, terms)
+    if cost is None or cost.unpriced or not cost.seconds > 0:
         return None
-    points = {
-        count: _rate_at([row for row in rows if row.threads == count], columns)
-        for count in {row.threads for row in rows}
-    }
-    assumption = None
-    if threads not in points:
-        assumption = f"rate at {threads} threads interpolated from {_counts(points)} threads"
     return Rate(
-        bytes_per_s=interpolate(points, threads),
-        relative_error=stats.median(
-            [row.relative_error for row in rows if row.threads == _nearest(points, threads)]
-        ),
-        assumption=assumption,
+        bytes_per_s=1 / cost.seconds,
+        relative_error=min(cost.error_s / cost.seconds, MAX_RELATIVE),
+        assumption=next(iter(cost.assumptions), None),
     )
 
 
-def _dense_rows(engine: EngineCalibration, type_name: str) -> list[EngineRate]:
-    return [row for row in engine.rates if row.type == type_name and row.kind == "matmul"]
+def measured_types(engine: EngineCalibration) -> tuple[str, ...]:
+    """Return the types whose dense matrices were measured."""
+    names = {
+        key.removeprefix("bytes:"): None
+        for table in engine.tables
+        for key in table.keys
+        if key.startswith("bytes:") and "@" not in key
+    }
+    return tuple(names)
 
 
-def _rate_at(rows: Sequence[EngineRate], columns: int) -> float:
-    """Interpolate seconds per byte in the logarithm of the row length, flat outside."""
-    rates = {row.columns: row.bytes_per_s for row in rows}
-    weights = stats.hat_weights(sorted(rates), columns)
-    return 1 / sum(weight / rates[knot] for knot, weight in weights.items())
+def measured_attention(engine: EngineCalibration) -> tuple[tuple[str, str, bool, int], ...]:
+    """Return the attention settings (K, V, flash-attention, head size) that were measured."""
+    found: dict[tuple[str, str, bool, int], None] = {}
+    for table in engine.tables:
+        for key in table.keys:
+            if key.startswith("attention:"):
+                _, k, v, flash, head, _, _ = key.split(":")
+                found[k, v, flash == "on", int(head)] = None
+    return tuple(found)
 
 
-def _long_row_seconds(engine: EngineCalibration, type_name: str, threads: int) -> float:
-    mine = _dense_rows(engine, type_name)
-    nearest = min({row.threads for row in mine}, key=lambda count: abs(count - threads))
-    return long_row_seconds({r.columns: 1 / r.bytes_per_s for r in mine if r.threads == nearest})
+def measures_batches(engine: EngineCalibration | None) -> bool:
+    """Tell whether weights that multiply several tokens at once were measured."""
+    return engine is not None and any(grid_of(table).tokens for table in engine.tables)
 
 
-def _measured_kernel(profile: MachineProfile, type_name: str, threads: int) -> Rate | None:
-    points = own_kernel_rates(profile, type_name)
-    if not points:
-        return None
-    return Rate(bytes_per_s=interpolate(points, threads), relative_error=KERNEL_RELATIVE_ERROR)
+def neighbours(type_name: str) -> Iterator[tuple[str, float]]:
+    """Yield what may stand in for a type, the nearest first, with the error of its time."""
+    row = next((row for row in NEIGHBOURS if type_name in row), ())
+    place = row.index(type_name) if row else 0
+    others = sorted(
+        (name for name in row if name != type_name),
+        key=lambda name: (_differs(name, type_name), abs(row.index(name) - place)),
+    )
+    for other in others:
+        yield other, OTHER_STORAGE_ERROR if _differs(other, type_name) else NEIGHBOUR_ERROR
 
 
-def rate_of_family(measured: Callable[[str], Rate | None], type_name: str) -> Rate | None:
-    """Return the rate of a type itself, else the time per weight of the nearest of its family."""
-    rate = measured(type_name)
-    if rate is not None:
-        return rate
-    family = next((f for f in KERNEL_FAMILIES if type_name in f), ())
-    place = family.index(type_name) if family else 0
-    for other in sorted(family, key=lambda name: abs(family.index(name) - place)):
-        rate = measured(other)
-        if rate is not None:
-            scale = quant_type(type_name).bits_per_weight / quant_type(other).bits_per_weight
-            return Rate(
-                bytes_per_s=rate.bytes_per_s * scale,
-                relative_error=max(NEIGHBOUR_RELATIVE_ERROR, rate.relative_error),
+def _differs(name: str, other: str) -> bool:
+    return (name in REPACKED) != (other in REPACKED)
+
+
+def _bytes(table: RateTable, rest: str) -> Price | None:
+    type_name, at, tokens = rest.partition("@")
+    for other, error in neighbours(type_name):
+        key = f"bytes:{other}{at}{tokens}"
+        if key in table.keys:
+            return Price(
+                amounts={key: _bytes_ratio(type_name, other)},
+                extra_error=error,
                 assumption=f"{type_name} was not measured: time per weight taken from {other}",
             )
+    if not at:
+        return None
+    single = find_price(table, f"bytes:{type_name}")
+    return single and Price(
+        amounts=single.amounts,
+        extra_error=UNMEASURED_BATCH_ERROR,
+        assumption=f"batches of {type_name} were not measured: taken as free",
+    )
+
+
+def _rows(table: RateTable, type_name: str) -> Price:
+    for other, _ in neighbours(type_name):
+        # With the bytes of the same neighbour, which carries the error.
+        if f"bytes:{other}" in table.keys:
+            key = f"rows:{other}"
+            return Price(amounts={key: 1.0} if key in table.keys else {})
+    return Price(amounts={})
+
+
+def _experts(table: RateTable, type_name: str) -> Price | None:
+    dense = find_price(table, f"bytes:{type_name}")
+    if dense is None:
+        return None
+    ratios = [
+        seconds / table.seconds_of(f"bytes:{other}")
+        for key, seconds in zip(table.keys, table.seconds, strict=True)
+        if key.startswith("experts:")
+        and table.seconds_of(f"bytes:{(other := key.removeprefix('experts:'))}")
+    ]
+    ratio = stats.median(ratios) if ratios else 1.0
+    scaled = ", scaled as those of other types" if ratios else ""
+    return Price(
+        amounts={key: factor * ratio for key, factor in dense.amounts.items()},
+        extra_error=math.hypot(dense.extra_error, EXPERTS_ERROR),
+        assumption=f"experts of {type_name} were not measured: taken from dense matrices{scaled}",
+    )
+
+
+def _attention(table: RateTable, rest: str) -> Price | None:
+    """Take the nearest head size, then the other stride, then the nearest band."""
+    setting, head, stride, band = rest.rsplit(":", 3)
+    order = [name for name, _ in BANDS]
+    found = []
+    for key in table.keys:
+        if key.startswith(f"attention:{setting}:"):
+            _, other_head, other_stride, other_band = key.rsplit(":", 3)
+            bands = abs(order.index(other_band) - order.index(band))
+            size = abs(math.log(int(other_head) / int(head)))
+            found.append((size, bands, other_stride != stride, key))
+    if not found:
+        return None
+    size, bands, is_other_stride, key = min(found)
+    error = math.hypot(
+        OTHER_HEAD_ERROR if size else 0.0,
+        OTHER_HEAD_ERROR * is_other_stride,
+        OTHER_BAND_ERROR * bands,
+    )
+    return Price(amounts={key: 1.0}, extra_error=error)
+
+
+def _kv(table: RateTable, rest: str) -> Price | None:
+    setting, _, head = rest.rpartition(":")
+    nearest = _nearest_head(table, f"kv:{setting}:", int(head))
+    if nearest is not None:
+        return Price(amounts={nearest: 1.0})
+    # What was measured of it is then all in the query heads' part.
+    has_any = any(key.startswith(f"attention:{setting}:") for key in table.keys)
+    return Price(amounts={}) if has_any else None
+
+
+def _nearest_head(table: RateTable, prefix: str, head: int) -> str | None:
+    """Return the key of the measured head size that is nearest, by ratio."""
+    sizes = {int(key.removeprefix(prefix)): key for key in table.keys if key.startswith(prefix)}
+    return sizes[min(sizes, key=lambda size: abs(math.log(size / head)))] if sizes else None
+
+
+def _prompt(table: RateTable, rest: str) -> Price | None:
+    setting, _, head = rest.rpartition(":")
+    nearest = _nearest_head(table, f"prompt:{setting}:", int(head))
+    if nearest is not None:
+        return Price(amounts={nearest: 1.0}, extra_error=OTHER_HEAD_ERROR)
+    decoded = find_price(table, f"attention:{rest}:{STRIDES[-1][0]}:{BANDS[0][0]}")
+    if decoded is None:
+        return None
+    # A KV byte of a query head is 2 / (bytes of an element) operations.
+    element = quant_type(setting.partition(":")[0]).bits_per_weight / 8
+    return Price(
+        amounts={key: factor * element / 2 for key, factor in decoded.amounts.items()},
+        extra_error=UNMEASURED_BATCH_ERROR,
+        assumption=f"attention of prompts with {setting.rpartition(':')[0]} KV was not measured: "
+        "taken as if each token were decoded, an upper bound",
+    )
+
+
+def _nothing(table: RateTable, rest: str) -> Price | None:
     return None
 
 
-def _rate_of(rows: Sequence[AttentionRate | EngineRate | StateRate], threads: int) -> Rate:
-    points = {row.threads: row.bytes_per_s for row in rows}
-    return Rate(
-        bytes_per_s=interpolate(points, threads),
-        relative_error=max(row.relative_error for row in rows),
-    )
+def _bytes_ratio(type_name: str, other: str) -> float:
+    """Return a type's seconds per byte over a neighbour's, at the same time per weight."""
+    if "F32" in (type_name, other):
+        # Memory sets both: they go at about the same bytes per second.
+        return 1.0
+    return quant_type(other).bits_per_weight / quant_type(type_name).bits_per_weight
 
 
-def _nearest(points: Mapping[int, float], threads: int) -> int:
-    return min(points, key=lambda count: abs(count - threads))
-
-
-def _counts(points: Mapping[int, float]) -> str:
-    return ", ".join(str(t) for t in sorted(points))
+_STAND_INS: dict[str, Callable[[RateTable, str], Price | None]] = {
+    "bytes": _bytes,
+    "rows": _rows,
+    "experts": _experts,
+    "attention": _attention,
+    "kv": _kv,
+    "prompt": _prompt,
+    "state": _nothing,
+}

@@ -77,3 +77,11 @@ class PromptPrediction(msgspec.Struct, frozen=True, kw_only=True):
     parts: SecondsByPart
     fits_in_memory: bool | None
     assumptions: tuple[str, ...] = ()
+
+
+class PartPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """Predicted seconds of one part with their 90 % interval."""
+
+    seconds: float
+    low: float
+    high: float

@@ -17,22 +17,29 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from cpubound.cost.decode import predict_decode
-from cpubound.cost.estimated_engine import estimate_engine
+from cpubound.cost.law import MemoryLaw, rate_with_memory
+from cpubound.cost.predict import predict_decode
+from cpubound.cost.rates import find_price, table_at
+from cpubound.cost.terms import BANDS, STRIDES, attention_setting
+from cpubound.cost.transfer import estimate_table
 from cpubound.cost.values import Prediction
 from cpubound.errors import ProfileError, UsageError
+from cpubound.llama_facts import needs_flash_attn
 from cpubound.model.ftype import file_type
 from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.profile.values import MachineProfile
+from cpubound.profile.values import MachineProfile, RateTable
 from cpubound.theory.presets import find_preset
 
 _KINDS = ("bandwidth", "channels", "memory", "quant", "kv", "threads", "depth", "flash-attn")
+# What memory may set the pace of.
+_READ = ("bytes:", "experts:", "kv:", "state:")
 _MAX_FACTOR = 100.0
 _MAX_COUNT = 2**27
 _MODULES = re.compile(r"(ddr\d-\d+)x(\d+)", re.IGNORECASE)
@@ -50,14 +57,6 @@ class Question:
     kv_type_v: str = "f16"
     flash_attn: bool = True
     memory_factor: float = 1.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryLaw:
-    """What memory gives at most (inf where no limit shows) and how sharply rates reach it."""
-
-    limit_bytes_per_s: float
-    sharpness: float
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,31 +125,22 @@ def faster_memory(profile: MachineProfile, factor: float, law: MemoryLaw) -> Mac
     )
     engine = profile.engine
     if engine is not None:
-        engine = msgspec.structs.replace(
-            engine,
-            rates=tuple(_scaled(row, scale(row.bytes_per_s)) for row in engine.rates),
-            attention=tuple(_scaled(row, scale(row.bytes_per_s)) for row in engine.attention),
-            costs=tuple(
-                msgspec.structs.replace(cost, cache_saved_s=cost.cache_saved_s / factor)
-                for cost in engine.costs
-            ),
-        )
+        tables = tuple(_scaled(table, factor, scale) for table in engine.tables)
+        engine = msgspec.structs.replace(engine, tables=tables)
     return msgspec.structs.replace(profile, bandwidth=bandwidth, engine=engine)
 
 
-def rate_with_memory(rate: float, factor: float, law: MemoryLaw) -> float:
-    """Return what a rate (bytes/s) becomes with memory ``factor`` times as fast."""
-    if math.isinf(law.limit_bytes_per_s):
-        return rate
-    p = law.sharpness
-    # Relative to the rate, so that no power leaves the range of a float.
-    memory = min((rate / law.limit_bytes_per_s) ** p, 1.0)
-    return float(rate * (1 - memory + memory * factor**-p) ** (-1 / p))
+def _scaled(table: RateTable, factor: float, scale: Callable[[float], float]) -> RateTable:
+    """Return a table whose bytes pass as fast as the memory lets them then."""
 
+    def seconds(key: str, before: float) -> float:
+        if key.startswith("cached@"):
+            return before / factor
+        is_read = key.startswith(_READ) and "@" not in key
+        return before / scale(1 / before) if is_read and before > 0 else before
 
-def _scaled(row: msgspec.Struct, factor: float) -> msgspec.Struct:
-    rate: float = row.bytes_per_s  # type: ignore[attr-defined]
-    return msgspec.structs.replace(row, bytes_per_s=rate * factor)
+    after = tuple(seconds(k, s) for k, s in zip(table.keys, table.seconds, strict=True))
+    return msgspec.structs.replace(table, seconds=after)
 
 
 def _predict(profile: MachineProfile, q: Question) -> Prediction:
@@ -174,22 +164,25 @@ def _check_measured(
             f"the profile has no rate for {after.quant_label} ({change}): calibrate with "
             "--types and one of its tensor types"
         )
-    key = (after.kv_type_k.upper(), after.kv_type_v.upper(), after.flash_attn)
-    engine = profile.engine if before.basis == "engine" else None
+    engine = profile.engine
+    table = table_at(engine.tables, before.threads) if engine is not None else None
     if before.basis == "kernel":
-        engine = estimate_engine(profile, before.threads)
-    measured = {
-        (row.kv_type_k, row.kv_type_v, row.flash_attn)
-        for row in (engine.attention if engine else ())
-    }
-    was = (before.kv_type_k.upper(), before.kv_type_v.upper(), before.flash_attn)
-    if was in measured and key not in measured:
+        table = estimate_table(profile, before.threads)
+    if table is not None and _knows(table, before) and not _knows(table, after):
         state = "on" if after.flash_attn else "off"
-        known = ", ".join(sorted({f"{k}:{v}" for k, v, _ in measured})).lower()
+        keys = [key.split(":") for key in table.keys if key.startswith("attention:")]
+        known = ", ".join(sorted({f"{k}:{v}" for _, k, v, *_ in keys})).lower()
         raise ProfileError(
             f"the profile has no attention rate for {after.kv_type_k}:{after.kv_type_v} with "
             f"flash-attention {state} ({change}): measured were {known}"
         )
+
+
+def _knows(table: RateTable, p: Prediction) -> bool:
+    """Tell whether a table prices attention with a prediction's KV types."""
+    setting = attention_setting(p.kv_type_k, p.kv_type_v, p.flash_attn)
+    key = f"attention:{setting}:128:{STRIDES[0][0]}:{BANDS[0][0]}"
+    return find_price(table, key) is not None
 
 
 def _apply(profile: MachineProfile, q: Question, change: str) -> Question:
@@ -212,8 +205,7 @@ def _apply(profile: MachineProfile, q: Question, change: str) -> Question:
         return replace(q, spec=retype(q.spec, file_type(value).name))
     if kind == "kv":
         k, _, v = value.lower().partition(":")
-        # Quantised V needs flash-attention (src/llama-context.cpp at 0c1e57098bba).
-        flash_attn = q.flash_attn or (v or k) not in ("f16", "bf16", "f32")
+        flash_attn = q.flash_attn or needs_flash_attn(v or k)
         return replace(q, kv_type_k=k, kv_type_v=v or k, flash_attn=flash_attn)
     if kind == "threads":
         return replace(q, threads=_count(value, change, least=1))

@@ -87,6 +87,9 @@ def read_linux(root: Root) -> Machine:
         steal_fraction=read_steal_fraction(root),
         load_average=read_load_average(root),
         memory_modules=read_memory_modules(root),
+        cpu_vendor=cpuinfo.first("vendor_id", "CPU implementer"),
+        cpu_family=cpuinfo.first("cpu family", "CPU architecture"),
+        cpu_model_number=cpuinfo.first("model", "CPU part"),
     )
 
 

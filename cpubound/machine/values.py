@@ -112,6 +112,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     steal_fraction: float | None = None  # CPU time a hypervisor gave to others, since boot
     load_average: float | None = None  # runnable threads, mean of the last minute
     memory_modules: tuple[MemoryModule, ...] = ()
+    cpu_vendor: str | None = None  # as the CPU says: "AuthenticAMD", "0x41"
+    cpu_family: str | None = None  # x86's family; Arm's architecture
+    cpu_model_number: str | None = None  # x86's model; Arm's part
+
+    @property
+    def cpu_identity(self) -> str | None:
+        """What the CPU says it is, whatever name a hypervisor gives it: ``AuthenticAMD 26/2``."""
+        if self.cpu_family is None or self.cpu_model_number is None:
+            return None
+        return f"{self.cpu_vendor or '?'} {self.cpu_family}/{self.cpu_model_number}"
 
     @property
     def last_level_cache_bytes(self) -> int | None:

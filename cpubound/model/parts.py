@@ -1,4 +1,4 @@
-"""The parts that the time of a token is told apart by, and the bytes each part moves."""
+"""The parts that the time of a token is split into, and the bytes each part moves."""
 
 from __future__ import annotations
 

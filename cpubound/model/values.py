@@ -225,15 +225,6 @@ class ModelTraffic:
         """The reads by matrix products, dense ones and experts."""
         return tuple(w for w in self.weights if w.kind in ("matmul", "experts"))
 
-    def bytes_by_columns(self, kind: str) -> dict[tuple[str, int], int]:
-        """Bytes that products of a kind (``matmul``, ``experts``) read, by type and row length."""
-        found: dict[tuple[str, int], int] = {}
-        for w in self.products:
-            if w.kind == kind:
-                key = (w.type, w.columns)
-                found[key] = found.get(key, 0) + w.n_bytes
-        return found
-
     @property
     def attention_operations(self) -> int:
         """Floating-point operations of attention for one token of one sequence.

@@ -20,7 +20,7 @@ MAX_FILE_BYTES = 64 * 2**20
 
 
 def profile_document(profile: MachineProfile) -> dict[str, Any]:
-    """Return the profile as the JSON document ``cpubound.profile/1``."""
+    """Return the profile as the JSON document ``cpubound.profile/2``."""
     document: dict[str, Any] = msgspec.to_builtins(profile)
     for name in ("bandwidth", "placements", "nodes"):
         for row, measurement in zip(document[name], getattr(profile, name), strict=True):

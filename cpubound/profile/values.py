@@ -1,10 +1,12 @@
 """The values of a machine profile: what calibration found.
 
-Schema history: 1 is the first.
+Schema history: 1 is the first; 2 has one rate table for each thread count.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -14,18 +16,19 @@ from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
 
 SCHEMA_NAME = "cpubound.profile"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = f"{SCHEMA_NAME}/{SCHEMA_VERSION}"
 
 # What a file may hold: msgspec refuses the rest while reading, so no arithmetic meets it.
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
-Rate = Annotated[float, msgspec.Meta(ge=1.0, le=1e15)]
 # Of the nearest cache, and of arithmetic.
 CoreRate = Annotated[float, msgspec.Meta(ge=1.0, le=1e18)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 # Errors and spreads are relative; beyond a factor of ten they say no more than "unknown".
 MAX_RELATIVE = 10.0
 Relative = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_RELATIVE)]
+# Of a byte or a product; what the cache saves is negative.
+UnitSeconds = Annotated[float, msgspec.Meta(ge=-1.0, le=1e3)]
 
 
 class PlacedMeasurement(Measurement, frozen=True, kw_only=True):
@@ -145,105 +148,65 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
         return f"the machine was {state} while it was measured (±{self.spread * 100:.0f} %{blame})"
 
 
-# Most models of today have about as many query heads to a KV head.
-REFERENCE_QUERY_HEADS = 4.0
+class RateTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What each key of the cost model costs at a thread count (``cost.terms``).
 
-
-class EngineRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the engine goes through weights of one type in matrix products.
-
-    The rate depends on the length of a row: short dot products pay for their start and end,
-    long ones fall out of the nearest cache. ``columns`` is where the rate was measured.
-    ``kind`` is the operator: ``matmul`` (MUL_MAT) or ``experts`` (MUL_MAT_ID).
-    """
-
-    type: str
-    threads: Count
-    columns: Count
-    bytes_per_s: Rate
-    relative_error: Relative  # standard error of the rate, relative
-    kind: str = "matmul"
-
-
-class BatchRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the engine goes through weights of one type that multiply several tokens.
-
-    The bytes of the weights over the time, however many tokens share them.
-    """
-
-    type: str
-    threads: Count
-    tokens: Count
-    bytes_per_s: Rate
-    relative_error: Relative
-
-
-class StateRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the engine's recurrent operators go through the state: bytes read and written."""
-
-    kind: str  # as ``ModelTraffic.state_kind``
-    threads: Count
-    bytes_per_s: Rate
-    relative_error: Relative
-
-
-class EngineCost(msgspec.Struct, frozen=True, kw_only=True):
-    """Time that does not depend on bytes: per token and per matrix product.
-
-    ``cache_saved_s`` is what the last-level cache keeps from one token to the next, in
-    seconds of a token that memory alone sets. ``seconds_per_expert_layer`` is what choosing
-    among experts costs a layer.
+    ``seconds`` are those of a unit of each of ``keys``: of a byte, a row, a product. They were
+    fitted together, with ``covariance``; where each stands alone there are ``relative_errors``
+    instead. ``residuals`` are fitted / observed − 1 of the probes.
     """
 
     threads: Count
-    seconds_per_token: Seconds
-    seconds_per_product: Seconds
-    cache_saved_s: Seconds = 0.0
-    seconds_per_expert_layer: Seconds = 0.0
+    keys: tuple[str, ...]
+    seconds: tuple[UnitSeconds, ...]
+    covariance: tuple[tuple[float, ...], ...] = ()
+    relative_errors: tuple[Relative, ...] = ()
+    residuals: tuple[float, ...] = ()
     fast_time_ratio: Annotated[float, msgspec.Meta(ge=0.01, le=1.0)] = (
         1.0  # fast quartile of the tokens' times over their median
     )
 
+    def __post_init__(self) -> None:
+        """Refuse a table whose columns differ in length."""
+        n = len(self.keys)
+        square = {len(row) for row in self.covariance} <= {n} and len(self.covariance) in (0, n)
+        if len(self.seconds) != n or len(self.relative_errors) not in (0, n) or not square:
+            raise ValueError(f"a rate table of {n} keys needs as many seconds and errors")
 
-class AttentionRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the engine's attention goes through the KV cache.
+    def seconds_of(self, key: str) -> float:
+        """Return the seconds of a unit, 0 for a key that the table does not have."""
+        return self.by_key.get(key, 0.0)
 
-    llama.cpp goes through a KV head once for each of its query heads, so that a part of the
-    time, ``query_share``, grows with them; ``bytes_per_s`` is for ``REFERENCE_QUERY_HEADS``.
-    """
+    @property
+    def by_key(self) -> dict[str, float]:
+        """The seconds of a unit by key."""
+        return dict(zip(self.keys, self.seconds, strict=True))
 
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
-    head_dim: Count
-    threads: Count
-    bytes_per_s: Rate
-    relative_error: Relative
-    query_share: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
+    def variance_of(self, amounts: Mapping[str, float]) -> float:
+        """Return the variance of amounts × seconds, in seconds²; keys outside add nothing."""
+        wanted = [(place, amounts[key]) for place, key in enumerate(self.keys) if key in amounts]
+        if self.covariance:
+            rows = self.covariance
+            total = sum(a * b * rows[i][j] for i, a in wanted for j, b in wanted)
+        elif self.relative_errors:
+            total = sum((a * self.seconds[i] * self.relative_errors[i]) ** 2 for i, a in wanted)
+        else:
+            total = 0.0
+        return max(total, 0.0)
 
-    def bytes_per_s_at(self, query_heads: float) -> float:
-        """Return the rate where ``query_heads`` share a KV head."""
-        excess = query_heads / REFERENCE_QUERY_HEADS - 1
-        return self.bytes_per_s / (1 + self.query_share * excess)
-
-
-class PromptAttentionRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the engine's attention computes when it processes a prompt.
-
-    2 · heads · (K's + V's head size) operations for each token and each cell it sees.
-    """
-
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
-    head_dim: Count
-    threads: Count
-    flop_per_s: Rate
-    relative_error: Relative
+    def relative_error_of(self, key: str) -> float:
+        """Return the standard error of a unit's seconds, relative; 0 where it costs nothing."""
+        seconds = abs(self.seconds_of(key))
+        error = math.sqrt(self.variance_of({key: 1.0}))
+        return min(error / seconds, MAX_RELATIVE) if seconds else 0.0
 
 
 class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell of the engine calibration: what a probe moves and every token's time."""
+    """One cell of the engine calibration: a row of the fit and every token's time.
+
+    ``terms`` are the amounts of its keys. A probe that takes turns with the others decodes
+    one token at a time between theirs.
+    """
 
     probe: str
     type: str
@@ -252,20 +215,11 @@ class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
     kv_type_k: str
     kv_type_v: str
     flash_attn: bool
-    matrices: tuple[tuple[str, int, int], ...]  # type, length of a row, bytes
-    kv_bytes: int
-    products: int
+    terms: dict[str, float]
     samples_s: tuple[float, ...]
-    reference_bytes_per_s: tuple[float, ...]
-    experts: tuple[tuple[str, int, int], ...] = ()  # as ``matrices``
-    expert_layers: int = 0
-    state_kind: str | None = None
-    state_bytes: int = 0
+    reference_bytes_per_s: tuple[float, ...] = ()
+    takes_turns: bool = False
     prompt_tokens: int | None = None  # a sample is then the time of a prompt of so many tokens
-    is_batch: bool = False  # its subject is weights that multiply several tokens
-    head_dim: int = 0
-    query_heads: float = REFERENCE_QUERY_HEADS  # that share a KV head
-    attention_operations: int = 0  # of all tokens of a prompt
 
 
 class EngineCalibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,15 +229,20 @@ class EngineCalibration(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     build: str
     features: tuple[str, ...] = ()
-    rates: tuple[EngineRate, ...] = ()
-    costs: tuple[EngineCost, ...] = ()
-    attention: tuple[AttentionRate, ...] = ()
-    batch_rates: tuple[BatchRate, ...] = ()
-    prompt_attention: tuple[PromptAttentionRate, ...] = ()
-    state_rates: tuple[StateRate, ...] = ()
-    residual: Relative = 0.0  # median |relative residual| of the fit over its own probes
+    tables: tuple[RateTable, ...] = ()  # one for each thread count
     noise: float = 0.0  # median relative distance of two halves of one cell's samples
     probes: tuple[ProbeRun, ...] = ()
+
+    @property
+    def residual(self) -> float:
+        """Median of |fitted / observed − 1| over the probes of all tables."""
+        found = [abs(r) for table in self.tables for r in table.residuals]
+        return stats.median(found) if found else 0.0
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The thread counts that were measured."""
+        return tuple(sorted(table.threads for table in self.tables))
 
 
 class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpubound import api
-from cpubound.cost.what_if import (
-    MemoryLaw,
-    Question,
-    WhatIf,
-    ask,
-    faster_memory,
-    rate_with_memory,
-)
+from cpubound.cost.law import MemoryLaw
+from cpubound.cost.what_if import Question, WhatIf, ask, faster_memory
 from cpubound.errors import ProfileError, UsageError
 from cpubound.machine.values import MemoryModule
 from cpubound.model.catalog import catalog_entry
@@ -52,30 +46,8 @@ def module(channel: str | None) -> MemoryModule:
     )
 
 
-@pytest.mark.parametrize("sharpness", [0.5, 1.0, 3.0, 16.0])
-@pytest.mark.parametrize("factor", [0.5, 1.5, 4.0])
-def test_a_rate_follows_the_law_of_threads_when_memory_changes(
-    sharpness: float, factor: float
-) -> None:
-    cores, limit = 60.0 * GB, 50.0 * GB
-
-    def law_of_threads(memory: float) -> float:
-        return float((cores**-sharpness + memory**-sharpness) ** (-1 / sharpness))
-
-    law = MemoryLaw(limit_bytes_per_s=limit, sharpness=sharpness)
-    faster = rate_with_memory(law_of_threads(limit), factor, law)
-    assert faster == pytest.approx(law_of_threads(factor * limit), rel=1e-9)
-
-
-def test_a_rate_at_the_limit_scales_with_memory_and_one_far_below_does_not() -> None:
-    assert rate_with_memory(50.0 * GB, 2.0, LAW) == pytest.approx(100.0 * GB)
-    assert rate_with_memory(70.0 * GB, 2.0, LAW) == pytest.approx(140.0 * GB)
-    assert rate_with_memory(5.0 * GB, 2.0, LAW) == pytest.approx(5.0 * GB, rel=1e-3)
-
-
 def test_without_a_limit_in_sight_faster_memory_changes_nothing() -> None:
     law = MemoryLaw(limit_bytes_per_s=math.inf, sharpness=3.0)
-    assert rate_with_memory(50.0 * GB, 2.0, law) == 50.0 * GB
     answer = ask(make_profile(), question(), "bandwidth=2x", law)
     assert answer.gain == pytest.approx(0)
     assert answer.note is not None and "memory is not the limit" in answer.note

@@ -34,7 +34,7 @@ def test_a_saved_profile_reads_back_as_the_same_value(tmp_path: Path) -> None:
 
 def test_the_document_holds_the_fields_of_the_contract() -> None:
     document = profile_document(build_profile({1: 20 * GB}))
-    assert document["schema"] == "cpubound.profile/1"
+    assert document["schema"] == "cpubound.profile/2"
     row = document["bandwidth"][0]
     assert set(row) >= {
         "kernel", "isa", "threads", "cpus", "page_kind", "working_set_bytes", "bytes_per_pass",
@@ -78,11 +78,25 @@ def test_a_foreign_file_is_no_profile(tmp_path: Path, content: str) -> None:
         load_profile(path)
 
 
-def test_another_schema_version_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 99])
+def test_another_schema_version_is_refused_by_name(tmp_path: Path, version: int) -> None:
     path = tmp_path / "p.json"
-    path.write_text('{"schema": "cpubound.profile/99"}')
-    with pytest.raises(ProfileError, match=r"cpubound\.profile/99"):
+    path.write_text(json.dumps({"schema": f"cpubound.profile/{version}", "engine": {"rates": []}}))
+    with pytest.raises(ProfileError) as refused:
         load_profile(path)
+    assert f"has schema cpubound.profile/{version}" in str(refused.value)
+    assert "this cpubound reads cpubound.profile/2" in str(refused.value)
+    assert "run `cpubound calibrate` again" in str(refused.value)
+
+
+def test_a_profile_of_the_schema_before_is_kept_when_a_new_one_is_saved(home: Path) -> None:
+    home.mkdir()
+    before = json.dumps({"schema": "cpubound.profile/1", "created": "2026-01-01T00:00:00+00:00"})
+    (home / "profile.json").write_text(before)
+    save_default_profile(build_profile({1: 20 * GB}))
+    assert load_profile().schema == "cpubound.profile/2"
+    (kept,) = (path for path in home.iterdir() if path.name != "profile.json")
+    assert kept.read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -107,14 +121,16 @@ def test_a_damaged_measurement_is_refused(tmp_path: Path, field: str, value: obj
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("engine", "rates", 0, "columns"), 0),
-        (("engine", "rates", 0, "columns"), -1),
-        (("engine", "rates", 0, "bytes_per_s"), 1e-300),
-        (("engine", "rates", 0, "threads"), 0),
-        (("engine", "rates", 0, "relative_error"), 1e308),
-        (("engine", "costs", 0, "seconds_per_token"), -1.0),
-        (("engine", "costs", 0, "fast_time_ratio"), 0.0),
-        (("engine", "attention", 0, "bytes_per_s"), 0.0),
+        (("engine", "tables", 0, "threads"), 0),
+        (("engine", "tables", 0, "seconds", 0), 1e300),
+        (("engine", "tables", 0, "seconds", 0), -1e300),
+        (("engine", "tables", 0, "seconds"), []),
+        (("engine", "tables", 0, "keys"), ["token"]),
+        (("engine", "tables", 0, "relative_errors", 0), 1e308),
+        (("engine", "tables", 0, "relative_errors"), [0.1]),
+        (("engine", "tables", 0, "covariance"), [[0.0]]),
+        (("engine", "tables", 0, "covariance"), [[0.0], [0.0, 0.0]]),
+        (("engine", "tables", 0, "fast_time_ratio"), 0.0),
         (("noise", "spread"), 1e30),
         (("machine", "allowed_cpus", 0), -1),
         (("machine", "physical_cores"), -1),
@@ -122,7 +138,7 @@ def test_a_damaged_measurement_is_refused(tmp_path: Path, field: str, value: obj
     ],
 )
 def test_an_impossible_value_is_refused_where_the_file_is_read(
-    tmp_path: Path, path: tuple[str | int, ...], value: float
+    tmp_path: Path, path: tuple[str | int, ...], value: object
 ) -> None:
     engine = build_engine({"Q4_0": {1: 9e9}}, attention={("f16", "f16", True): 5e9})
     document = json.loads(msgspec.json.encode(profile_document(build_profile({1: 2e10}, engine))))

@@ -8,14 +8,20 @@ import pytest
 from kept import published_rates
 
 from cpubound import stats
-from cpubound.cost.saturation import (
+from cpubound.cost.law import (
     Law,
+    MemoryLaw,
     coarse_counts,
     find_knee,
     find_saturation,
     fit_law,
     next_count,
+    rate_with_memory,
+    saturate,
 )
+
+GB = 1e9
+MEMORY = MemoryLaw(limit_bytes_per_s=50.0 * GB, sharpness=3.0)
 
 
 def law_of(thread: float, limit: float, sharpness: float = 3.0) -> Law:
@@ -170,3 +176,39 @@ def test_refining_a_noisy_curve_ends() -> None:
         order = random.Random(seed)
         rates = refine(lambda t, o=order: made.rate("read", t) * o.uniform(0.8, 1.2), 256)
         assert len(rates) <= 40
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 1.0, 3.0, 16.0])
+@pytest.mark.parametrize("factor", [0.5, 1.5, 4.0])
+def test_a_rate_follows_the_law_of_threads_when_memory_changes(
+    sharpness: float, factor: float
+) -> None:
+    cores, limit = 60.0 * GB, 50.0 * GB
+
+    def law_of_threads(memory: float) -> float:
+        return float((cores**-sharpness + memory**-sharpness) ** (-1 / sharpness))
+
+    law = MemoryLaw(limit_bytes_per_s=limit, sharpness=sharpness)
+    faster = rate_with_memory(law_of_threads(limit), factor, law)
+    assert faster == pytest.approx(law_of_threads(factor * limit), rel=1e-9)
+
+
+def test_a_rate_at_the_limit_scales_with_memory_and_one_far_below_does_not() -> None:
+    assert rate_with_memory(50.0 * GB, 2.0, MEMORY) == pytest.approx(100.0 * GB)
+    assert rate_with_memory(70.0 * GB, 2.0, MEMORY) == pytest.approx(140.0 * GB)
+    assert rate_with_memory(5.0 * GB, 2.0, MEMORY) == pytest.approx(5.0 * GB, rel=1e-3)
+
+
+def test_without_a_limit_in_sight_a_rate_stays_what_it_is() -> None:
+    law = MemoryLaw(limit_bytes_per_s=math.inf, sharpness=3.0)
+    assert rate_with_memory(50.0 * GB, 2.0, law) == 50.0 * GB
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 3.0, 16.0])
+@pytest.mark.parametrize("alone", [1e-3, 1e9, 1e10, 1e15])
+def test_shared_memory_never_gives_more_than_either_bound(alone: float, sharpness: float) -> None:
+    shared = float(saturate(alone, 1e10, sharpness))
+    assert 0 < shared <= min(alone, 1e10)
+    assert shared == pytest.approx(law_of(alone, 1e10, sharpness).rate("read", 1))
+    if alone == 1e10:
+        assert shared == pytest.approx(1e10 * 2 ** (-1 / sharpness))

@@ -13,6 +13,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from cpubound import stats
 from cpubound.profile.values import SaturationPoint
@@ -51,8 +52,15 @@ class Law:
         alone = self.thread_bytes_per_s[kernel] * threads
         if math.isinf(self.limit_bytes_per_s):
             return alone
-        low, high = sorted((alone, self.limit_bytes_per_s))
-        return low / math.pow(1 + math.pow(low / high, self.sharpness), 1 / self.sharpness)
+        return float(saturate(alone, self.limit_bytes_per_s, self.sharpness))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryLaw:
+    """What memory gives at most (inf where no limit shows) and how sharply rates reach it."""
+
+    limit_bytes_per_s: float
+    sharpness: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +70,27 @@ class Knee:
     threads: int
     low: int
     high: int
+
+
+def rate_with_memory(rate: float, factor: float, law: MemoryLaw) -> float:
+    """Return what a rate (bytes/s) becomes with memory ``factor`` times as fast."""
+    if math.isinf(law.limit_bytes_per_s):
+        return rate
+    p = law.sharpness
+    # Relative to the rate, so that no power leaves the range of a float.
+    memory = min((rate / law.limit_bytes_per_s) ** p, 1.0)
+    return float(rate * (1 - memory + memory * factor**-p) ** (-1 / p))
+
+
+def saturate(alone: Any, limit: Any, sharpness: Any) -> Any:
+    """Return the law at the rate that threads would reach alone: numbers or numpy arrays.
+
+    (alone^−p + limit^−p)^(−1/p), written so that no power leaves the range of a float.
+    """
+    import numpy as np
+
+    low, high = np.minimum(alone, limit), np.maximum(alone, limit)
+    return low / (1 + (low / high) ** sharpness) ** (1 / sharpness)
 
 
 def fit_law(curves: Mapping[str, Rates]) -> Law:
