@@ -247,7 +247,7 @@ class ReferenceReader:
         return rate
 
     def relative_samples(self) -> tuple[float, ...]:
-        """Return every sample over the median of its thread count: the machine's weather."""
+        """Return every sample over the median of its thread count: the machine's noise."""
         from cpubound import stats
 
         medians = {

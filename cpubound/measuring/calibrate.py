@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from cpubound import __version__
-from cpubound.engine.runner import Runner
+from cpubound.engine.runner import Runner, TurnTaker
 from cpubound.engine.temporary import model_folder
 from cpubound.errors import CpuboundError
 from cpubound.machine.activity import read_activity
@@ -33,6 +33,8 @@ from cpubound.profile.values import EngineCalibration, MachineProfile
 
 # The engine runs at no more thread counts than this: each costs every probe once more.
 MAX_ENGINE_COUNTS = 6
+# How many times as large as the last-level cache a probe is that is decoded alone.
+ALONE_CACHES = 4
 
 
 def calibrate(
@@ -173,18 +175,23 @@ def _engine_stage(
     progress: Progress,
     temporary_folder: Path | None,
 ) -> tuple[EngineCalibration, tuple[str, ...]]:
-    size = probe_bytes(plan, machine.last_level_cache_bytes, available)
+    size = probe_bytes(plan, available)
+    if not isinstance(runner, TurnTaker):
+        # Decoded alone, a probe should not live in the cache.
+        beyond = ALONE_CACHES * (machine.last_level_cache_bytes or 0)
+        size = max(size, min(beyond, (available or 16 * beyond) // 16))
     # Repacked types hold a second copy, so a fifth may become a quarter.
-    open_bytes = max(2 * size, (available or 16 * size) // 5)
+    open_bytes = max(2 * size, (available or 200 * size) // 5)
     with model_folder(temporary_folder) as folder:
         return calibrate_engine(
             runner,
-            plan_probes(plan, size),
+            plan_probes(plan, size, machine.last_level_cache_bytes),
             plan,
             thread_counts=counts,
             folder=folder,
             write_model=write_model,
             reference=reference,
             open_bytes=open_bytes,
+            last_level_cache_bytes=machine.last_level_cache_bytes,
             progress=progress,
         )

@@ -1,33 +1,48 @@
-"""The engine stage: run the probes through llama.cpp and fit rates and costs to their times."""
+"""The engine stage: run the probes through llama.cpp, whose times the cost model is fitted to.
+
+Probes of weights and of attention take turns: single tokens of all of them in random order,
+so that no cache holds anything of a probe when its next token comes, as in a model many times
+larger. What a small model gains from the cache is measured on models decoded alone. An engine
+that can only run one model at a time decodes every probe alone, and the caches help it.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from cpubound import stats
-from cpubound.engine.runner import Runner
+from cpubound.cost.engine_rates import derive_tables
+from cpubound.cost.terms import Grid
+from cpubound.engine.runner import Runner, TurnTaker
 from cpubound.engine.values import RunSettings
 from cpubound.errors import EngineUnavailable, MachineError, ModelFileError
 from cpubound.measuring.bandwidth import Progress
-from cpubound.measuring.engine_rates import derive_rates
 from cpubound.measuring.plan import Plan
 from cpubound.measuring.probe_runs import MeasuredCell
-from cpubound.measuring.probes import Probe, ProbeCell, probe_traffic
+from cpubound.measuring.probes import Probe, ProbeCell, probe_grid, probe_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import EngineCalibration
 
-# A run is about this long: shorter than the weather of a shared machine, longer than its hiccups.
-RUN_SECONDS = 0.15
+# Timed tokens of each probe in one go: few, so that all probes see every moment.
+PASSES = 4
+# Probes that take turns are together this many times as large as the last-level cache:
+# more at once would leave pages untouched for so long that they cost more.
+TURN_CACHES, TURN_BYTES = 20, 256 * 2**20
+# Prompts are bound by computing, which varies less than what memory sets.
+PROMPT_ROUNDS = 3
+# A run of one model alone is about this long.
+RUN_SECONDS = 0.10
 MIN_TOKENS, MAX_TOKENS = 6, 48
 # Within one physical batch of llama.cpp.
-MAX_PROMPT_TOKENS, MAX_PROMPT_REPETITIONS = 512, 4
-# First guesses of a run's length, before the probe was seen: slow kernels, slower attention.
+MAX_PROMPT_TOKENS = 512
+MOST_PROMPT_REPETITIONS, FEWEST_PROMPT_REPETITIONS = 6, 3
+# First guess of a run's length, before the probe was seen: slow kernels.
 GUESSED_BYTES_PER_S = 8e9
-GUESSED_KV_BYTES_PER_S = 1e9
 
 Reference = Callable[[int], float]
 WriteModel = Callable[[ModelSpec, Path], None]
@@ -43,153 +58,253 @@ def calibrate_engine(
     write_model: WriteModel,
     reference: Reference,
     open_bytes: int,
+    last_level_cache_bytes: int | None,
     progress: Progress,
     seed: int = 0,
 ) -> tuple[EngineCalibration, tuple[str, ...]]:
-    """Measure the probes in shuffled rounds and return the engine's rates, and warnings.
+    """Measure the probes in shuffled rounds; return what they took, the fit, and warnings.
 
     Parameters
     ----------
     folder : where probe files are written; they are removed as soon as nothing needs them.
     reference : gives the read bandwidth right now at a thread count.
     open_bytes : how many bytes of probes may be open at once.
+    last_level_cache_bytes : what probes that take turns must exceed together.
 
     A probe that crashes the engine, or that it refuses, is left out with a warning; the rest
     goes on. At least one round is finished; after it the plan's time ends the stage.
     """
-    order = random.Random(seed)
-    deadline = time.monotonic() + plan.engine_seconds
-    cells = [
-        MeasuredCell(
-            probe=probe, setting=setting, threads=threads, tokens=_first_tokens(probe, setting)
-        )
-        for probe in probes
-        for setting in probe.cells
-        for threads in _thread_counts(probe, setting, plan, thread_counts)
-    ]
-    models = _OpenModels(runner, write_model, folder, open_bytes)
-    failed: dict[str, str] = {}
-    visits = plan.engine_rounds * len(probes)
-    visited = 0
-    try:
-        for round_number in range(plan.engine_rounds):
-            for probe in order.sample(list(probes), len(probes)):
-                if round_number > 0 and time.monotonic() > deadline:
-                    break
-                visited += 1
-                progress("llama.cpp", visited / visits)
-                if probe.name not in failed and _is_due(probe, round_number):
-                    mine = [cell for cell in cells if cell.probe is probe]
-                    order.shuffle(mine)
-                    _visit(runner, models, probe, mine, reference, failed)
-    finally:
-        models.close()
-    seen = [cell for cell in cells if cell.runs_s]
-    warnings = tuple(f"probe {name} failed: {reason}" for name, reason in failed.items())
-    records = [cell.record() for cell in seen]
-    return derive_rates(runner.identity(), records, noise=_noise_floor(seen)), warnings
-
-
-def _visit(
-    runner: Runner,
-    models: _OpenModels,
-    probe: Probe,
-    cells: Sequence[MeasuredCell],
-    reference: Reference,
-    failed: dict[str, str],
-) -> None:
-    path = models.open(probe)
-    try:
-        for cell in cells:
-            if cell.setting.prompt_tokens is not None:
-                # Bound by computing: the memory's weather beside it says nothing.
-                cell.runs_s.append(runner.run(_settings(cell, path)).samples_s)
-                continue
-            cell.references.append(reference(cell.threads))
-            samples = runner.run(_settings(cell, path)).samples_s
-            cell.runs_s.append(samples)
-            cell.tokens = _tokens_for(stats.median(samples))
-    except EngineUnavailable:
-        raise
-    except (MachineError, ModelFileError) as error:
-        failed[probe.name] = str(error)
-
-
-def _thread_counts(
-    probe: Probe, setting: ProbeCell, plan: Plan, thread_counts: Sequence[int]
-) -> list[int]:
-    """Return where a setting is measured: prompts, which scale with threads, at the ends."""
-    if setting.prompt_tokens is None:
-        return list(thread_counts)
-    fewest, most = min(thread_counts), max(thread_counts)
-    of_the_fewest = (1, *plan.batch_tokens_fewest)
-    if fewest == most or (probe.is_batch and setting.prompt_tokens not in of_the_fewest):
-        return [most]
-    return [fewest, most]
-
-
-def _is_due(probe: Probe, round_number: int) -> bool:
-    return probe.rounds is None or round_number < probe.rounds
-
-
-def _settings(cell: MeasuredCell, path: Path) -> RunSettings:
-    prompt = cell.setting.prompt_tokens is not None
-    deepest = max(setting.depth_tokens for setting in cell.probe.cells)
-    return RunSettings(
-        model_path=str(path),
-        threads=cell.threads,
-        depth_tokens=cell.setting.depth_tokens,
-        tokens=cell.tokens,
-        prompt_tokens=cell.setting.prompt_tokens,
-        all_logits=cell.probe.is_batch,
-        # One context serves all depths of a probe: making one costs more than a run.
-        n_ctx=deepest + (MAX_PROMPT_TOKENS if prompt else MAX_TOKENS + 1),
-        kv_type_k=cell.setting.kv_type_k,
-        kv_type_v=cell.setting.kv_type_v,
-        flash_attn=cell.setting.flash_attn,
+    grid = probe_grid(plan, probes)
+    if not isinstance(runner, TurnTaker):
+        probes = [replace(p, cells=_alone_only(p)) for p in probes if p.cached_bytes is None]
+        grid = Grid(tokens=grid.tokens)
+    cells = list(_cells(probes, plan, thread_counts, grid))
+    stage = _Stage(
+        runner, write_model, folder, open_bytes, reference, last_level_cache_bytes or 0, seed
     )
+    deadline = time.monotonic() + plan.engine_seconds
+    started = time.monotonic()
+    prompts = [p for p in probes if all(c.prompt_tokens is not None for c in p.cells)]
+    groups = list(_groups([p for p in probes if p not in prompts], open_bytes))
+    try:
+        for _ in range(PROMPT_ROUNDS):
+            for probe in stage.order.sample(prompts, len(prompts)):
+                stage.visit([probe], [c for c in cells if c.probe is probe])
+        number = 0
+        while number == 0 or time.monotonic() < deadline:
+            for group in stage.order.sample(groups, len(groups)):
+                if number and time.monotonic() > deadline:
+                    break
+                names = {probe.name for probe in group}
+                stage.visit(group, [c for c in cells if c.probe.name in names])
+                share = (time.monotonic() - started) / max(plan.engine_seconds, 1e-9)
+                progress("llama.cpp", min(share, 1.0))
+            number += 1
+    finally:
+        stage.close()
+    seen = [cell for cell in cells if cell.runs_s]
+    failures = {f"probe {name} failed: {reason}": None for name, reason in stage.failed.items()}
+    identity = runner.identity()
+    tables, open_rates = derive_tables([cell.record() for cell in seen])
+    engine = EngineCalibration(
+        name=identity.name,
+        version=identity.version,
+        build=identity.build,
+        features=identity.features,
+        tables=tables,
+        noise=_noise_floor(seen),
+        probes=tuple(cell.record() for cell in seen),
+    )
+    return engine, (*failures, *open_rates)
 
 
-def _first_tokens(probe: Probe, setting: ProbeCell) -> int:
-    """Return the tokens of a run, or how often a prompt is processed: short ones more often."""
-    if setting.prompt_tokens is not None:
-        return max(1, MAX_PROMPT_REPETITIONS - setting.prompt_tokens // 16)
-    traffic = probe_traffic(probe, setting, MIN_TOKENS)
-    seconds = traffic.weights_read_bytes / GUESSED_BYTES_PER_S
-    return _tokens_for(seconds + traffic.kv_touched_bytes / GUESSED_KV_BYTES_PER_S)
+def _alone_only(probe: Probe) -> tuple[ProbeCell, ...]:
+    """Return a probe's cells for an engine that takes no turns."""
+    alone = [replace(cell, takes_turns=False) for cell in probe.cells]
+    return tuple(dict.fromkeys(alone))
 
 
-def _tokens_for(seconds_per_token: float) -> int:
-    return max(MIN_TOKENS, min(MAX_TOKENS, round(RUN_SECONDS / seconds_per_token)))
+def _cells(
+    probes: Sequence[Probe], plan: Plan, thread_counts: Sequence[int], grid: Grid
+) -> Iterator[MeasuredCell]:
+    """Yield every cell; prompts, which scale with threads, at the ends of the counts."""
+    fewest, most = min(thread_counts), max(thread_counts)
+    for probe in probes:
+        for setting in probe.cells:
+            counts = list(thread_counts)
+            if setting.prompt_tokens is not None:
+                is_rare = probe.is_batch and setting.prompt_tokens not in plan.batch_tokens_fewest
+                counts = [most] if is_rare else sorted({fewest, most})
+            for threads in counts:
+                cell = MeasuredCell(
+                    probe=probe, setting=setting, threads=threads, tokens=PASSES + 1, grid=grid
+                )
+                if not setting.takes_turns:
+                    cell.tokens = _first_tokens(cell)
+                yield cell
 
 
-class _OpenModels:
-    """Probe files on disk and open in the engine, within a budget; the longest unused go first."""
+def _groups(probes: Sequence[Probe], open_bytes: int) -> Iterator[list[Probe]]:
+    """Split the probes into as few groups as fit into the memory, of like sizes."""
+    sizes = {probe.name: _open_size(probe) for probe in probes}
+    number = max(1, -(-sum(sizes.values()) // max(open_bytes, 1)))
+    groups: list[list[Probe]] = [[] for _ in range(min(number, len(probes)))]
+    for probe in sorted(probes, key=lambda p: -sizes[p.name]):
+        min(groups, key=lambda g: sum(sizes[p.name] for p in g)).append(probe)
+    yield from groups
+
+
+def _split(cells: Sequence[MeasuredCell], at_least: int) -> list[list[MeasuredCell]]:
+    """Split cells into as many parts as read ``at_least`` bytes each, one part at least."""
+    parts: list[list[MeasuredCell]] = [[]]
+    size = 0
+    for cell in cells:
+        parts[-1].append(cell)
+        traffic = probe_traffic(cell.probe, cell.setting, PASSES)
+        size += traffic.weights_read_bytes + traffic.kv_read_bytes
+        if size >= at_least:
+            parts.append([])
+            size = 0
+    rest = parts.pop()
+    if parts:
+        parts[-1] += rest
+        return parts
+    return [rest]
+
+
+def _open_size(probe: Probe) -> int:
+    """Return what a probe takes while it is open: its weights and its caches."""
+    caches = {
+        (c.depth_tokens, c.kv_type_k, c.flash_attn): probe_traffic(probe, c, PASSES)
+        for c in probe.cells
+        if c.prompt_tokens is None
+    }
+    return probe.file_bytes + sum(t.kv_read_bytes for t in caches.values())
+
+
+class _Stage:
+    """The open models and how they are run."""
 
     def __init__(
-        self, runner: Runner, write_model: WriteModel, folder: Path, budget_bytes: int
+        self,
+        runner: Runner,
+        write_model: WriteModel,
+        folder: Path,
+        open_bytes: int,
+        reference: Reference,
+        cache_bytes: int,
+        seed: int,
     ) -> None:
+        self.order = random.Random(seed)
+        self.failed: dict[str, str] = {}
         self._runner = runner
         self._write = write_model
         self._folder = folder
-        self._budget = budget_bytes
+        self._budget = open_bytes
+        self._reference = reference
+        self._turn_bytes = max(TURN_CACHES * cache_bytes, TURN_BYTES)
         self._open: dict[str, tuple[Path, int]] = {}
 
-    def open(self, probe: Probe) -> Path:
-        """Return the probe's file, written if it is not there."""
-        if probe.name in self._open:
-            self._open[probe.name] = self._open.pop(probe.name)
-            return self._open[probe.name][0]
-        size = sum(tensor.n_bytes for tensor in probe.spec.tensors)
-        while self._open and sum(n for _, n in self._open.values()) + size > self._budget:
-            self._drop(next(iter(self._open)))
-        path = probe.path(self._folder)
-        self._write(probe.spec, path)
-        self._open[probe.name] = (path, size)
-        return path
+    def visit(self, probes: Sequence[Probe], cells: Sequence[MeasuredCell]) -> None:
+        """Measure the cells of a group of probes once, at every thread count."""
+        self._make_room(probes)
+        for threads in self.order.sample(counts := sorted({c.threads for c in cells}), len(counts)):
+            mine = [c for c in cells if c.threads == threads and c.probe.name not in self.failed]
+            in_turn = [c for c in mine if c.setting.takes_turns]
+            alone = [c for c in mine if not c.setting.takes_turns]
+            reference = self._reference(threads)
+            self.order.shuffle(in_turn)
+            for cells_in_turn in _split(in_turn, self._turn_bytes):
+                self._rotate(cells_in_turn, reference)
+            for cell in self.order.sample(alone, len(alone)):
+                self._run(cell, reference)
 
     def close(self) -> None:
+        """Close every model and remove its file."""
         for name in list(self._open):
+            self._drop(name)
+
+    def _rotate(self, cells: Sequence[MeasuredCell], reference: float) -> None:
+        """Time some tokens of every cell, in turn; a probe that fails is left out."""
+        while cells and isinstance(self._runner, TurnTaker):
+            ready = [cell for cell in cells if self._is_open(cell.probe)]
+            settings = [self._settings(cell) for cell in ready]
+            if not ready:
+                return
+            try:
+                samples = self._runner.rotate(
+                    settings, passes=PASSES, seed=self.order.randrange(2**31)
+                )
+            except EngineUnavailable:
+                raise
+            except (MachineError, ModelFileError):
+                # One of them did it: each alone tells which.
+                cells = [cell for cell in ready if self._survives(cell)]
+                if len(cells) == len(ready):
+                    return
+                continue
+            for cell, row in zip(ready, samples, strict=True):
+                cell.runs_s.append(row)
+                cell.references.append(reference)
+            return
+
+    def _survives(self, cell: MeasuredCell) -> bool:
+        if cell.probe.name in self.failed or not isinstance(self._runner, TurnTaker):
+            return False
+        try:
+            self._runner.rotate([self._settings(cell)], passes=1, seed=0)
+        except EngineUnavailable:
+            raise
+        except (MachineError, ModelFileError) as error:
+            self.failed[cell.probe.name] = str(error)
+            return False
+        return True
+
+    def _run(self, cell: MeasuredCell, reference: float) -> None:
+        if cell.probe.name in self.failed or not self._is_open(cell.probe):
+            return
+        try:
+            samples = self._runner.run(self._settings(cell)).samples_s
+        except EngineUnavailable:
+            raise
+        except (MachineError, ModelFileError) as error:
+            self.failed[cell.probe.name] = str(error)
+            return
+        cell.runs_s.append(samples)
+        cell.references.append(reference)
+        if cell.setting.prompt_tokens is None:
+            cell.tokens = _tokens_for(stats.median(samples))
+
+    def _settings(self, cell: MeasuredCell) -> RunSettings:
+        setting = cell.setting
+        span = MAX_PROMPT_TOKENS if setting.prompt_tokens is not None else MAX_TOKENS + 1
+        return RunSettings(
+            model_path=str(self._open[cell.probe.name][0]),
+            threads=cell.threads,
+            depth_tokens=setting.depth_tokens,
+            tokens=cell.tokens,
+            prompt_tokens=setting.prompt_tokens,
+            all_logits=cell.probe.is_batch,
+            n_ctx=max(c.depth_tokens for c in cell.probe.cells) + span,
+            kv_type_k=setting.kv_type_k,
+            kv_type_v=setting.kv_type_v,
+            flash_attn=setting.flash_attn,
+        )
+
+    def _is_open(self, probe: Probe) -> bool:
+        """Tell whether the probe's file is there; write it if it is not."""
+        if probe.name not in self._open:
+            path = probe.path(self._folder)
+            self._write(probe.spec, path)
+            self._open[probe.name] = (path, _open_size(probe))
+        return True
+
+    def _make_room(self, probes: Sequence[Probe]) -> None:
+        wanted = {probe.name for probe in probes}
+        needed = sum(_open_size(p) for p in probes if p.name not in self._open)
+        for name in [name for name in self._open if name not in wanted]:
+            if sum(size for _, size in self._open.values()) + needed <= self._budget:
+                return
             self._drop(name)
 
     def _drop(self, name: str) -> None:
@@ -197,6 +312,19 @@ class _OpenModels:
         self._runner.close_model(str(path))
         with suppress(OSError):
             path.unlink()
+
+
+def _first_tokens(cell: MeasuredCell) -> int:
+    """Return the tokens of a run, or how often a prompt is processed: short ones more often."""
+    if cell.setting.prompt_tokens is not None:
+        fewer = cell.setting.prompt_tokens // 16
+        return max(FEWEST_PROMPT_REPETITIONS, MOST_PROMPT_REPETITIONS - fewer)
+    traffic = probe_traffic(cell.probe, cell.setting, MIN_TOKENS)
+    return _tokens_for(traffic.weights_read_bytes / GUESSED_BYTES_PER_S)
+
+
+def _tokens_for(seconds_per_token: float) -> int:
+    return max(MIN_TOKENS, min(MAX_TOKENS, round(RUN_SECONDS / seconds_per_token)))
 
 
 def _noise_floor(cells: Sequence[MeasuredCell]) -> float:

@@ -8,24 +8,22 @@ from datetime import datetime, timezone
 
 from cpubound import __version__
 from cpubound.cost.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors
-from cpubound.cost.rate_fit import RateRow, RatesFit, fit_rates
+from cpubound.cost.rate_fit import Estimate, RateRow, RatesFit, attention_key, fit_rates
+from cpubound.cost.terms import BANDS, STRIDES
 from cpubound.engine.values import EngineIdentity
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelTraffic
 from cpubound.profile.values import (
     MAX_RELATIVE,
-    AttentionRate,
     EngineCalibration,
-    EngineCost,
-    EngineRate,
     MachineProfile,
     ProbeRun,
+    RateTable,
     judge_noise,
 )
 
-# Rates do not depend on the length of a row or the size of a head here: rows cannot tell.
-ANY_COLUMNS = 4096
+# Rates do not depend on the size of a head here: rows cannot tell.
 ANY_HEAD_DIM = 128
 # The law is tabled at these counts up to twice the largest that was seen.
 THREAD_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -45,7 +43,7 @@ def rate_row(traffic: ModelTraffic, threads: int, tokens_per_s: float) -> RateRo
         label=f"{traffic.model} {traffic.quant_label}",
         depth_tokens=traffic.depth_tokens,
         weight_bytes=dict(weight_bytes),
-        kv_bytes=traffic.kv_touched_bytes if traffic.flash_attn else traffic.kv_read_bytes,
+        kv_bytes=traffic.attention_read_bytes,
         kv_type_k=traffic.kv_type_k,
         kv_type_v=traffic.kv_type_v,
         flash_attn=traffic.flash_attn,
@@ -91,26 +89,7 @@ def profile_from_rates(
             version=engine.version,
             build=engine.build,
             features=engine.features,
-            rates=tuple(
-                rate
-                for name in fit.types
-                for threads in counts
-                for rate in _weight_rates(fit, name, threads)
-            ),
-            costs=tuple(
-                EngineCost(
-                    threads=threads,
-                    seconds_per_token=0.0,
-                    seconds_per_product=fit.product_seconds(threads).value,
-                )
-                for threads in counts
-            ),
-            attention=tuple(
-                _attention_rate(fit, key, threads)
-                for key in fit.attention_keys
-                for threads in counts
-            ),
-            residual=min(fit.spread, MAX_RELATIVE),
+            tables=tuple(_table(fit, threads) for threads in counts),
             probes=tuple(_probe_run(row) for row in rows),
         ),
         warnings=(
@@ -124,6 +103,7 @@ def profile_from_rates(
 
 def _probe_run(row: RateRow) -> ProbeRun:
     """Keep a row as what was observed: its evidence travels with the profile."""
+    setting = attention_key(row.kv_type_k, row.kv_type_v, row.flash_attn)
     return ProbeRun(
         probe=row.label,
         type=max(row.weight_bytes, key=lambda name: row.weight_bytes[name], default="unknown"),
@@ -132,11 +112,12 @@ def _probe_run(row: RateRow) -> ProbeRun:
         kv_type_k=row.kv_type_k,
         kv_type_v=row.kv_type_v,
         flash_attn=row.flash_attn,
-        matrices=tuple((name, ANY_COLUMNS, n_bytes) for name, n_bytes in row.weight_bytes.items()),
-        kv_bytes=row.kv_bytes,
-        products=row.products,
+        terms={
+            **{f"bytes:{name}": float(n) for name, n in row.weight_bytes.items()},
+            f"kv:{setting}:{ANY_HEAD_DIM}": float(row.kv_bytes),
+            "product": float(row.products),
+        },
         samples_s=(1 / row.tokens_per_s,),
-        reference_bytes_per_s=(),
     )
 
 
@@ -179,31 +160,28 @@ def _read_measurement(fit: RatesFit, threads: int) -> Measurement:
     )
 
 
-def _weight_rates(fit: RatesFit, name: str, threads: int) -> list[EngineRate]:
-    """Return a type's rate for dense matrices and for experts: rows do not tell them apart."""
-    rate = fit.weight_rate(name, threads)
-    return [
-        EngineRate(
-            type=name,
-            threads=threads,
-            columns=ANY_COLUMNS,
-            bytes_per_s=rate.value,
-            relative_error=min(rate.relative_error, MAX_RELATIVE),
-            kind=kind,
-        )
-        for kind in ("matmul", "experts")
-    ]
+def _table(fit: RatesFit, threads: int) -> RateTable:
+    """Lay the law out at a thread count.
 
-
-def _attention_rate(fit: RatesFit, key: str, threads: int) -> AttentionRate:
-    rate = fit.attention_rate(key, threads)
-    type_k, type_v, flash = key.split(":")
-    return AttentionRate(
-        kv_type_k=type_k,
-        kv_type_v=type_v,
-        flash_attn=flash == "on",
-        head_dim=ANY_HEAD_DIM,
+    Rows do not tell dense matrices from experts, nor query heads from KV heads.
+    """
+    found: dict[str, Estimate] = {}
+    for name in fit.types:
+        rate = fit.weight_rate(name, threads)
+        found[f"bytes:{name}"] = found[f"experts:{name}"] = _inverse(rate)
+    for setting in fit.attention_keys:
+        found[f"kv:{setting}:{ANY_HEAD_DIM}"] = _inverse(fit.attention_rate(setting, threads))
+        by_head = f"attention:{setting}:{ANY_HEAD_DIM}:{STRIDES[0][0]}:{BANDS[0][0]}"
+        found[by_head] = Estimate(value=0.0, relative_error=0.0)
+    found["product"] = Estimate(value=fit.product_seconds(threads).value, relative_error=0.2)
+    return RateTable(
         threads=threads,
-        bytes_per_s=rate.value,
-        relative_error=min(rate.relative_error, MAX_RELATIVE),
+        keys=tuple(found),
+        seconds=tuple(estimate.value for estimate in found.values()),
+        relative_errors=tuple(min(e.relative_error, MAX_RELATIVE) for e in found.values()),
+        residuals=(min(fit.spread, MAX_RELATIVE),),
     )
+
+
+def _inverse(rate: Estimate) -> Estimate:
+    return Estimate(value=1 / rate.value, relative_error=rate.relative_error)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cpubound import stats
-from cpubound.cost.saturation import find_saturation, next_count, saturation_point
+from cpubound.cost.law import find_saturation, next_count, saturation_point
 from cpubound.errors import MachineError
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine

@@ -21,7 +21,11 @@ else:
 
 
 class ProbeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A llama-like model of one quant type that measures the engine's rate for it."""
+    """A llama-like model of one quant type that measures the engine's rate for it.
+
+    With ``helpers`` it is made of the first so many types of the plan only. It takes turns
+    with the other probes (``in_turn``), is decoded alone, or both.
+    """
 
     name: str
     width: int
@@ -31,7 +35,9 @@ class ProbeShape(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: int
     max_layers: int
     size: int = 1  # in probe sizes
-    only: tuple[str, ...] = ()
+    helpers: int | None = None
+    in_turn: bool = True
+    alone: bool = False
 
     @property
     def layer_elements(self) -> int:
@@ -53,6 +59,7 @@ class AttentionShape(msgspec.Struct, frozen=True, kw_only=True):
     layers: int
     depths: tuple[int, ...]
     prompts: bool = True  # whether it measures prompts too
+    far: bool = False  # of long contexts: F16 alone, and not in a quick plan
 
 
 class BatchShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +90,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     spent on further ones while the estimate still moves, ``many_core_seconds`` on the whole
     memory stage of a machine too large to measure every thread count, ``core_seconds`` on
     caches, compute rates and barriers (``sizes_per_octave`` 0 leaves the caches out).
+    ``shape_names`` are the shapes of weights, ``probe_mib`` the size of such a probe.
+    ``cached_sizes`` are those of models that the last-level cache helps, over its size.
     ``batch_tokens`` are how many tokens at once the batch probes multiply,
     ``batch_tokens_fewest`` those of them that the fewest threads multiply too; ``families``
-    says whether experts and recurrences are measured.
+    says whether experts and recurrences are measured, ``far_attention`` whether long contexts.
     """
 
     bandwidth_seconds: float
@@ -97,14 +106,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     core_seconds: float
     sizes_per_octave: int
     engine_seconds: float
-    engine_rounds: int
     probe_mib: int
+    shape_names: tuple[str, ...]
     kernels: tuple[str, ...]
     types: tuple[str, ...]
     attention: tuple[tuple[str, str, bool], ...]
     batch_tokens: tuple[int, ...]
     batch_tokens_fewest: tuple[int, ...]
     families: bool
+    far_attention: bool
+    cached_sizes: tuple[float, ...]
     shapes: tuple[ProbeShape, ...]
     batch_shapes: tuple[BatchShape, ...]
     attention_shapes: tuple[AttentionShape, ...]
@@ -138,12 +149,13 @@ def _with_types(plan: Plan, types: tuple[str, ...]) -> Plan:
         msgspec.structs.replace(shape, types=tuple(t for t in shape.types if t in types))
         for shape in plan.family_shapes
     )
-    # Few types leave time for every shape; what the cache keeps is told by its own types.
-    shapes = tuple(
-        msgspec.structs.replace(shape, only=()) if shape.size == 1 else shape
-        for shape in plan.shapes
-    )
-    return msgspec.structs.replace(plan, types=types, shapes=shapes, family_shapes=families)
+    return msgspec.structs.replace(plan, types=tuple(dict.fromkeys(types)), family_shapes=families)
+
+
+def helper_types(plan: Plan) -> tuple[str, ...]:
+    """Return the plan's types with those first that probes of another subject are made of."""
+    usual = [name for name in ("Q8_0", "Q4_K") if name in plan.types]
+    return tuple(dict.fromkeys((*usual, *plan.types)))
 
 
 def probe_layers(shape: ProbeShape, type_name: str, target_bytes: int) -> int:
@@ -159,16 +171,16 @@ def probe_layers(shape: ProbeShape, type_name: str, target_bytes: int) -> int:
     return min(layers, shape.max_layers)
 
 
-def probe_bytes(plan: Plan, last_level_cache_bytes: int | None, available_bytes: int | None) -> int:
-    """Return the size of a probe: well above the last-level cache, within the memory.
+def probe_bytes(plan: Plan, available_bytes: int | None) -> int:
+    """Return the size of a probe of weights, within the memory.
 
-    A probe never takes more than a sixteenth of the available memory, since several are
-    open at once and repacked types hold a second copy.
+    Probes take turns, so that none need be larger than a cache; together they are at most a
+    fifth of the available memory, and some 40 are open at once.
     """
-    wanted = max(plan.probe_mib * MIB, 4 * (last_level_cache_bytes or 0))
+    wanted = plan.probe_mib * MIB
     if available_bytes is not None:
-        wanted = min(wanted, available_bytes // 16)
-    return max(wanted, 16 * MIB)
+        wanted = min(wanted, available_bytes // 200)
+    return max(wanted, 4 * MIB)
 
 
 def _type_name(text: str) -> str:

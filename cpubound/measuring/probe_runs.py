@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cpubound.measuring.probes import Probe, ProbeCell, probe_traffic
-from cpubound.profile.values import REFERENCE_QUERY_HEADS, ProbeRun
+from cpubound.cost.terms import Grid
+from cpubound.measuring.probes import Probe, ProbeCell, probe_terms
+from cpubound.profile.values import ProbeRun
 
 
 @dataclass(kw_only=True)
@@ -17,6 +17,7 @@ class MeasuredCell:
     setting: ProbeCell
     threads: int
     tokens: int
+    grid: Grid
     runs_s: list[tuple[float, ...]] = field(default_factory=list)
     references: list[float] = field(default_factory=list)
 
@@ -25,9 +26,7 @@ class MeasuredCell:
         return tuple(sample for run in self.runs_s for sample in run)
 
     def record(self) -> ProbeRun:
-        """Return what the probe moved and every token's (or prompt's) time."""
-        traffic = probe_traffic(self.probe, self.setting, self.tokens)
-        flash_attn = self.setting.flash_attn
+        """Return the equation's amounts and every token's (or prompt's) time."""
         return ProbeRun(
             probe=self.probe.name,
             type=self.probe.type,
@@ -35,25 +34,10 @@ class MeasuredCell:
             depth_tokens=self.setting.depth_tokens,
             kv_type_k=self.setting.kv_type_k,
             kv_type_v=self.setting.kv_type_v,
-            flash_attn=flash_attn,
-            matrices=_as_rows(traffic.bytes_by_columns("matmul")),
-            kv_bytes=traffic.kv_touched_bytes if flash_attn else traffic.kv_read_bytes,
-            products=traffic.matrix_products,
+            flash_attn=self.setting.flash_attn,
+            terms=probe_terms(self.probe, self.setting, self.tokens, self.grid),
             samples_s=self.samples_s,
             reference_bytes_per_s=tuple(self.references),
-            experts=_as_rows(traffic.bytes_by_columns("experts")),
-            expert_layers=traffic.expert_layers,
-            state_kind=traffic.state_kind,
-            state_bytes=traffic.state_read_bytes + traffic.state_write_bytes,
+            takes_turns=self.setting.takes_turns,
             prompt_tokens=self.setting.prompt_tokens,
-            is_batch=self.probe.is_batch,
-            head_dim=max((read.head_dim_k for read in traffic.attention), default=0),
-            query_heads=max(
-                (read.query_heads for read in traffic.attention), default=REFERENCE_QUERY_HEADS
-            ),
-            attention_operations=traffic.batch * traffic.attention_operations,
         )
-
-
-def _as_rows(by_place: Mapping[tuple[str, int], int]) -> tuple[tuple[str, int, int], ...]:
-    return tuple((name, columns, n_bytes) for (name, columns), n_bytes in by_place.items())

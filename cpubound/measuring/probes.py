@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
+from cpubound.cost.terms import Grid, add_up, step_terms
 from cpubound.measuring.plan import (
     AttentionShape,
     BatchShape,
     FamilyShape,
     Plan,
     ProbeShape,
+    helper_types,
     probe_layers,
 )
 from cpubound.model.layout import build_model
@@ -21,35 +23,32 @@ from cpubound.model.values import ModelSpec, ModelTraffic, Tensor
 
 # Small enough that the output matrix weighs nothing beside the layers.
 PROBE_VOCABULARY = 512
-PROBE_CONTEXT = 8192
-
-# The matrices of probes whose subject is another part.
-HELPER_TYPE = "Q8_0"
-
-
-class AttentionKey(NamedTuple):
-    """Names one attention setting in the fit."""
-
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
-    head_dim: int
+PROBE_CONTEXT = 32768
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """One model file to write and the settings to run it at, in how many rounds at most."""
+    """One model file to write and the settings to run it at.
+
+    ``cached_bytes`` is the size that it stands for among models that the last-level cache
+    helps.
+    """
 
     name: str
     type: str
     spec: ModelSpec
     cells: tuple[ProbeCell, ...]
-    rounds: int | None = None
     is_batch: bool = False  # its subject is weights that multiply several tokens
+    cached_bytes: int | None = None
 
     @property
     def file_name(self) -> str:
         return f"{self.name}.gguf"
+
+    @property
+    def file_bytes(self) -> int:
+        """The bytes of its tensors."""
+        return sum(tensor.n_bytes for tensor in self.spec.tensors)
 
     def path(self, folder: Path) -> Path:
         return folder / self.file_name
@@ -59,35 +58,46 @@ class Probe:
 class ProbeCell:
     """One setting of a probe; thread counts come on top.
 
-    With ``prompt_tokens`` it processes a prompt behind the depth instead of decoding.
+    It decodes in turn with other probes, or alone; or, with ``prompt_tokens``, it processes a
+    prompt behind the depth.
     """
 
     depth_tokens: int
     kv_type_k: str
     kv_type_v: str
     flash_attn: bool
+    takes_turns: bool = True
     prompt_tokens: int | None = None
 
 
 EMPTY_CACHE = ProbeCell(depth_tokens=0, kv_type_k="f16", kv_type_v="f16", flash_attn=True)
+ALONE = replace(EMPTY_CACHE, takes_turns=False)
 
+# Of fewer layers than these the sizes of models for the cache would be too coarse.
+FEWEST_CACHED_LAYERS = 4
 # How attention computes shows in the difference of two such prompts.
 ATTENTION_PROMPT_TOKENS = 128
 ATTENTION_PROMPT_DEPTHS = (0, 512)
-BATCH_ROUNDS = 2
-ATTENTION_PROMPT_ROUNDS = 2
-# Bound by computing, attention varies less than what memory sets.
-ATTENTION_ROUNDS = 2
 
 
-def plan_probes(plan: Plan, target_bytes: int) -> tuple[Probe, ...]:
-    """Return the probes of a plan: of each type, of attention, of what some families have."""
+def plan_probes(
+    plan: Plan, target_bytes: int, last_level_cache_bytes: int | None = None
+) -> tuple[Probe, ...]:
+    """Return the probes of a plan: of each type, of attention, of what some families have.
+
+    Parameters
+    ----------
+    target_bytes : of a probe of weights.
+    last_level_cache_bytes : what it keeps of small models is measured where it is known.
+    """
+    helpers = helper_types(plan)
     probes = [
         _weight_probe(shape, type_name, target_bytes)
-        for type_name in plan.types
         for shape in plan.shapes
-        if not shape.only or type_name in shape.only
+        if shape.name in plan.shape_names
+        for type_name in (plan.types if shape.helpers is None else helpers[: shape.helpers])
     ]
+    probes += _cached_probes(plan, helpers[0], target_bytes, last_level_cache_bytes)
     probes += [
         _batch_probe(shape, type_name, plan)
         for type_name in plan.types
@@ -99,11 +109,29 @@ def plan_probes(plan: Plan, target_bytes: int) -> tuple[Probe, ...]:
             for shape in plan.family_shapes
             for type_name in shape.types
         ]
-    probes += [
-        _attention_prompt_probe(shape, plan) for shape in plan.attention_shapes if shape.prompts
-    ]
-    probes += [_attention_probe(shape, plan) for shape in plan.attention_shapes]
+    for shape in plan.attention_shapes:
+        if shape.far and not plan.far_attention:
+            continue
+        if shape.prompts:
+            probes.append(_attention_prompt_probe(shape, plan))
+        probes += [_attention_probe(shape, depth, plan) for depth in shape.depths]
     return tuple(probes)
+
+
+def probe_grid(plan: Plan, probes: Sequence[Probe]) -> Grid:
+    """Return at which numbers of tokens and sizes of models these probes measure."""
+    sizes = {p.cached_bytes for p in probes if p.cached_bytes is not None}
+    return Grid(tokens=tuple(sorted(plan.batch_tokens)), cached_bytes=tuple(sorted(sizes)))
+
+
+def probe_terms(probe: Probe, cell: ProbeCell, tokens: int, grid: Grid) -> dict[str, float]:
+    """Return the amounts of a cell's equation: of a token in its middle, or of its prompt."""
+    traffic = probe_traffic(probe, cell, tokens)
+    if cell.prompt_tokens is not None:
+        return add_up(step_terms(traffic, grid, is_prompt=True))
+    # The cache holds nothing of a probe that takes turns, nor of one that is far too large.
+    sizes = grid.cached_bytes if probe.cached_bytes is not None else ()
+    return add_up(step_terms(traffic, grid._replace(cached_bytes=sizes)))
 
 
 def probe_traffic(probe: Probe, cell: ProbeCell, tokens: int) -> ModelTraffic:
@@ -121,8 +149,40 @@ def probe_traffic(probe: Probe, cell: ProbeCell, tokens: int) -> ModelTraffic:
 def _weight_probe(shape: ProbeShape, type_name: str, target_bytes: int) -> Probe:
     layers = probe_layers(shape, type_name, target_bytes)
     name = f"{shape.name}-{layers}x{shape.width}-{type_name}"
-    spec = _llama_spec(name, shape, layers, type_name)
-    return Probe(name=name, type=type_name, spec=spec, cells=(EMPTY_CACHE,))
+    spec = llama_spec(name, shape, layers, type_name)
+    cells = (EMPTY_CACHE,) * shape.in_turn + (ALONE,) * shape.alone
+    return Probe(name=name, type=type_name, spec=spec, cells=cells)
+
+
+def _cached_probes(
+    plan: Plan, type_name: str, target_bytes: int, cache_bytes: int | None
+) -> list[Probe]:
+    """Return models about as large as the last-level cache, decoded alone.
+
+    Up to sixteen times a probe of weights: on a larger cache than that less is measured.
+    """
+    shapes = {shape.name: shape for shape in plan.shapes}
+    found: list[Probe] = []
+    for factor in plan.cached_sizes:
+        wanted = round(factor * (cache_bytes or 0))
+        if not 0 < wanted <= 16 * target_bytes:
+            continue
+        shape = shapes["deep"]
+        if probe_layers(shape, type_name, wanted) < FEWEST_CACHED_LAYERS:
+            shape = shapes["narrow"]
+        layers = probe_layers(shape, type_name, wanted)
+        name = f"cached-{layers}x{shape.width}-{type_name}"
+        if any(probe.name == name for probe in found):
+            continue
+        probe = Probe(
+            name=name,
+            type=type_name,
+            spec=llama_spec(name, shape, layers, type_name),
+            cells=(ALONE,),
+        )
+        size = probe_traffic(probe, ALONE, 0).weights_read_bytes
+        found.append(replace(probe, cached_bytes=size))
+    return found
 
 
 def _batch_probe(shape: BatchShape, type_name: str, plan: Plan) -> Probe:
@@ -130,16 +190,15 @@ def _batch_probe(shape: BatchShape, type_name: str, plan: Plan) -> Probe:
     return Probe(
         name=name,
         type=type_name,
-        spec=_llama_spec(name, shape, shape.layers, type_name),
-        cells=tuple(replace(EMPTY_CACHE, prompt_tokens=n) for n in (1, *plan.batch_tokens)),
-        rounds=BATCH_ROUNDS,
+        spec=llama_spec(name, shape, shape.layers, type_name),
+        cells=tuple(replace(ALONE, prompt_tokens=n) for n in plan.batch_tokens),
         is_batch=True,
     )
 
 
 def _family_probe(shape: FamilyShape, type_name: str, plan: Plan) -> Probe:
     # Of a type that only experts are measured in, its probe alone could not tell dense matrices.
-    dense = type_name if type_name in plan.types else HELPER_TYPE
+    dense = type_name if type_name in plan.types else helper_types(plan)[0]
     name = f"{shape.name}-{type_name}"
     spec = build_model(
         shape.architecture,
@@ -165,31 +224,33 @@ def _attention_prompt_probe(shape: AttentionShape, plan: Plan) -> Probe:
             kv_type_k=k,
             kv_type_v=v,
             flash_attn=flash_attn,
+            takes_turns=False,
             prompt_tokens=ATTENTION_PROMPT_TOKENS,
         )
         for k, v, flash_attn in plan.attention
         for depth in ATTENTION_PROMPT_DEPTHS
     )
-    spec = _llama_spec(name, shape, shape.layers, HELPER_TYPE)
-    return Probe(
-        name=name, type=HELPER_TYPE, spec=spec, cells=cells, rounds=ATTENTION_PROMPT_ROUNDS
-    )
+    helper = helper_types(plan)[0]
+    spec = llama_spec(name, shape, shape.layers, helper)
+    return Probe(name=name, type=helper, spec=spec, cells=cells)
 
 
-def _attention_probe(shape: AttentionShape, plan: Plan) -> Probe:
-    name = f"{shape.name}-{shape.layers}x{shape.width}"
+def _attention_probe(shape: AttentionShape, depth: int, plan: Plan) -> Probe:
+    helper = helper_types(plan)[0]
+    name = f"{shape.name}-{shape.layers}x{shape.width}-{depth}"
     cells = tuple(
         ProbeCell(depth_tokens=depth, kv_type_k=k, kv_type_v=v, flash_attn=flash_attn)
         for k, v, flash_attn in plan.attention
-        for depth in shape.depths
+        if not shape.far or (k, v) == ("f16", "f16")
     )
-    spec = _llama_spec(name, shape, shape.layers, HELPER_TYPE)
-    return Probe(name=name, type=HELPER_TYPE, spec=spec, cells=cells, rounds=ATTENTION_ROUNDS)
+    spec = llama_spec(name, shape, shape.layers, helper)
+    return Probe(name=name, type=helper, spec=spec, cells=cells)
 
 
-def _llama_spec(
+def llama_spec(
     name: str, shape: ProbeShape | BatchShape | AttentionShape, layers: int, type_name: str
 ) -> ModelSpec:
+    """Return a llama-like model of a shape whose matrices are all of one type."""
     hyper_parameters = {
         "context_length": PROBE_CONTEXT,
         "embedding_length": shape.width,

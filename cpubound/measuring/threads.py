@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpubound.cost.saturation import coarse_counts
+from cpubound.cost.law import coarse_counts
 from cpubound.machine.values import Machine
 from cpubound.measuring.placements import landmark_counts, list_placements
 

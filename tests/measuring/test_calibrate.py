@@ -8,16 +8,17 @@ import pytest
 from builders import GB, build_machine
 from fake_bench import FakeLab
 from fakes import FakeRunner
+from hidden_engine import Lab, hidden_seconds
 
+from cpubound.cost.rates import measured_types
 from cpubound.engine.values import RunSettings
 from cpubound.measuring.calibrate import calibrate, engine_thread_counts
 from cpubound.measuring.plan import load_plan, probe_bytes
-from cpubound.measuring.probes import plan_probes
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
 
 PLAN = msgspec.structs.replace(
-    load_plan("quick", types=("Q8_0",)), engine_rounds=1, bandwidth_rounds=3
+    load_plan("quick", types=("Q8_0",)), engine_seconds=0.0, bandwidth_rounds=3
 )
 RATES = {1: 20e9, 2: 30e9, 3: 36e9, 4: 36.5e9}
 
@@ -51,16 +52,15 @@ def test_without_an_engine_the_profile_holds_bandwidth_saturation_and_noise(
 
 
 def test_with_an_engine_its_rates_stand_in_the_profile(tmp_path: Path) -> None:
-    sizes = {
-        probe.file_name: sum(t.n_bytes for t in probe.spec.tensors)
-        for probe in plan_probes(PLAN, probe_bytes(PLAN, None, 12 * GB))
-    }
-    runner = FakeRunner(
-        seconds_per_step=lambda s: sizes[Path(s.model_path).name] / 20e9 / s.threads
-    )
+    probes = Lab(plan=PLAN, size=probe_bytes(PLAN, 12 * GB), last_level=None)
+    runner = FakeRunner(seconds_per_step=probes.seconds_of)
     profile = run(FakeLab(bytes_per_s=RATES), runner, tmp_path)
     assert profile.engine is not None
-    assert {r.threads for r in profile.engine.rates} == {1, 2, 3, 4}
+    assert profile.engine.threads == (1, 2, 3, 4)
+    assert measured_types(profile.engine) == ("Q8_0",)
+    for table in profile.engine.tables:
+        expected = hidden_seconds("bytes:Q8_0", table.threads)
+        assert table.seconds_of("bytes:Q8_0") == pytest.approx(expected, rel=0.01)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from builders import build_machine
 from fake_bench import FakeLab
 from fake_machine import build_server
 
-from cpubound.cost.saturation import find_saturation
+from cpubound.cost.law import find_saturation
 from cpubound.errors import MachineError
 from cpubound.machine.read import read_linux
 from cpubound.machine.values import Cache, CoreKind, Machine, NumaNode
