@@ -1,8 +1,8 @@
-"""The held-out experiment: calibrate on probes, write the profile, then judge it on models.
+"""The held-out experiment: calibrate on probes, then judge the profile on models.
 
 No probe shares width, depth or FFN size with a model it is judged on; the profile's hash is
-printed before the first observation. Several repetitions calibrate anew each time, so that
-the machine's drift between calibration and use is in the error, as it is for a user.
+printed before the first observation. Each run calibrates anew, so that the machine's drift
+between calibration and use is in the error, as it is for a user.
 """
 
 from __future__ import annotations
@@ -10,269 +10,133 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
+import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import pairwise, product
 from pathlib import Path
 
 import msgspec
 
+from calibrate.kept_runs import (
+    RUNS_FOLDER,
+    SETS,
+    SETS_FILE,
+    Group,
+    KeptCell,
+    KeptRun,
+    judge_run,
+    load_groups,
+    write_run,
+)
+from calibrate.pooled import cell_table, summary_table
 from cpubound import __version__, api, stats
-from cpubound.cost.decode import predict_decode
-from cpubound.cost.kernel_form import KernelForm
-from cpubound.cost.values import Prediction
-from cpubound.engine import open_runner
+from cpubound.engine.inprocess import open_runner
 from cpubound.engine.synth import write_model
 from cpubound.engine.temporary import model_folder
 from cpubound.measuring.plan import load_plan
 from cpubound.measuring.probes import plan_probes
 from cpubound.model.resolve import resolve_model
-from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
-from cpubound.profile.file import load_profile, save_profile
+from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
-from cpubound.report.tables import Table, render_table
-from cpubound.report.validation import validation_document
-from cpubound.units import MIB, format_percent, format_significant
-from cpubound.validation.cells import Cell, Setting, Validation, plan_cell, run_cells, summarize
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from cpubound.report.tables import render_table
+from cpubound.units import MIB
+from cpubound.validation.cells import plan_cell, run_cells
 
 SHAPE_KEYS = ("embedding_length", "block_count", "feed_forward_length")
-GROUPS_FILE = Path(__file__).with_name("held_out.toml")
-
-
-class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Models that are observed in one shuffled block, at every combination of the lists."""
-
-    models: tuple[str, ...]
-    threads: tuple[int, ...]
-    depths: tuple[int, ...] = (0,)
-    kv_types: tuple[str, ...] = ("f16",)
-    flash_attn: tuple[bool, ...] = (True,)
-
-    def settings(self, most_threads: int) -> list[Setting]:
-        """Return the settings of the cells, within the machine's CPUs."""
-        return [
-            Setting(
-                threads=threads,
-                depth_tokens=depth,
-                kv_type_k=kv_type,
-                kv_type_v=kv_type,
-                flash_attn=flash_attn,
-            )
-            for threads, depth, kv_type, flash_attn in product(
-                self.threads, self.depths, self.kv_types, self.flash_attn
-            )
-            if threads <= most_threads
-        ]
-
-
-CELL_COLUMNS = ("model", "quant", "threads", "depth", "KV", "fa", "predicted")
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgedCell:
-    """A cell with what our own kernels alone would have said of it."""
-
-    cell: Cell
-    kernel: Prediction
-
-    @property
-    def kernel_error(self) -> float:
-        return self.kernel.tokens_per_s / self.cell.observed_tokens_per_s - 1
-
-    @property
-    def is_inside_kernel(self) -> bool:
-        return self.kernel.low <= self.cell.observed_tokens_per_s <= self.kernel.high
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the experiment and print its tables."""
+    """Run the experiment, keep it and print its tables."""
     options = _parse(argv)
-    groups = load_groups(options.groups, options.real)
-    specs = [resolve_model(model) for group in groups for model in group.models]
+    groups = load_groups(options.groups)
+    if options.real:
+        groups["judged"].append(Group(models=tuple(options.real), threads=(1, 2), depths=(0, 2048)))
+    chosen = {name: groups[name] for name in options.sets}
+    specs = [
+        resolve_model(model.partition("=")[0])
+        for rows in chosen.values()
+        for group in rows
+        for model in group.models
+    ]
     shared = shared_shapes(specs)
     if shared:
         print("\n".join(f"not held out: {line}" for line in shared), file=sys.stderr)
         return 1
-    repetitions: list[list[JudgedCell]] = []
-    for repetition in range(options.repetitions):
+    for number in range(options.repetitions):
         profile = load_profile(options.profile) if options.profile else api.calibrate()
         print(f"profile {profile_hash(profile)[:16]} of {profile.created}", flush=True)
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-            save_profile(profile, options.out / f"profile-{repetition}.json")
-        cells = judge(profile, groups, options.seconds, options.seed + repetition)
-        repetitions.append(cells)
+        cells = observe(profile, chosen, options.seconds, options.seed + number)
+        run = KeptRun(name=run_name(profile), profile=profile, cells=tuple(cells))
+        write_run(run, options.out / f"{run.name}.json.xz")
+        judged = judge_run(run)
         print(_heading(profile))
-        print(render_table(judged_table(cells), "markdown"))
-        print(f"\n{summary_text(cells)}\n", flush=True)
-        if options.out is not None:
-            _write(options.out / f"validation-{repetition}.json", profile, cells)
-    if len(repetitions) > 1:
-        print(f"All {len(repetitions)} repetitions together:")
-        print(summary_text([cell for cells in repetitions for cell in cells]))
-        print(
-            f"same cell, one repetition predicting the next: "
-            f"{repetition_distance(repetitions) * 100:.1f} % (median)"
-        )
+        print(render_table(cell_table([judged]), "markdown"))
+        print(f"\n{render_table(summary_table(judged), 'markdown')}\n", flush=True)
     return 0
 
 
-def load_groups(path: Path, real: Sequence[str] = ()) -> list[Group]:
-    """Read the groups of cells; ``real`` are files of real models to judge as well."""
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
-    groups = msgspec.convert(data["groups"], list[Group])
-    if real:
-        groups.append(Group(models=tuple(real), threads=(1, 2)))
-    return groups
-
-
-def judge(
-    profile: MachineProfile, groups: Sequence[Group], seconds_per_cell: float, seed: int
-) -> list[JudgedCell]:
+def observe(
+    profile: MachineProfile,
+    groups: dict[str, list[Group]],
+    seconds_per_cell: float,
+    seed: int,
+) -> list[KeptCell]:
     """Observe every cell of every group, the groups in random order."""
     order = random.Random(seed)
-    found: dict[int, list[JudgedCell]] = {}
-    for place in order.sample(range(len(groups)), len(groups)):
-        found[place] = _judge_group(profile, groups[place], seconds_per_cell, seed)
+    blocks = [(name, group) for name, rows in groups.items() for group in rows]
+    found: dict[int, list[KeptCell]] = {}
+    for place in order.sample(range(len(blocks)), len(blocks)):
+        name, group = blocks[place]
+        found[place] = _observe_group(profile, name, group, seconds_per_cell, seed)
     return [cell for place in sorted(found) for cell in found[place]]
 
 
-def _judge_group(
-    profile: MachineProfile, group: Group, seconds_per_cell: float, seed: int
-) -> list[JudgedCell]:
+def _observe_group(
+    profile: MachineProfile, set_name: str, group: Group, seconds_per_cell: float, seed: int
+) -> list[KeptCell]:
     settings = group.settings(profile.machine.effective_cpus)
-    specs = [resolve_model(model) for model in group.models]
     with ExitStack() as stack:
         runner = stack.enter_context(open_runner())
         folder = stack.enter_context(model_folder())
-        cells, kernels = [], []
-        for number, spec in enumerate(specs):
+        planned = []
+        for number, argument in enumerate(group.models):
+            model, _, file = argument.partition("=")
+            spec = resolve_model(file or model)
             path = spec.shards[0] if spec.shards else str(folder / f"{number}.gguf")
             if not spec.shards:
                 write_model(spec, path, quantize=runner.quantize)
-            for setting in settings:
-                cells.append(plan_cell(profile, spec, path, setting))
-                kernels.append(predict_without_engine(profile, spec, setting, cells[-1].tokens))
-        counts = sorted({setting.threads for setting in settings})
+            planned += [(argument, plan_cell(profile, spec, path, setting)) for setting in settings]
+        cells = [cell for _, cell in planned]
         validation = run_cells(
             cells,
             runner,
-            stack.enter_context(api.open_reference(profile, counts)),
+            None,
             seconds=seconds_per_cell * len(cells),
             open_bytes=(profile.machine.usable_memory_bytes or 0) // 2,
             progress=api.no_progress,
             seed=seed,
         )
     return [
-        JudgedCell(cell=cell, kernel=kernel)
-        for cell, kernel in zip(validation.cells, kernels, strict=True)
-    ]
-
-
-def predict_without_engine(
-    profile: MachineProfile,
-    spec: ModelSpec,
-    setting: Setting,
-    tokens: int,
-    forms: Mapping[str, KernelForm] | None = None,
-) -> Prediction:
-    """Return what the profile says of a cell's runs of ``tokens`` without its engine stage.
-
-    ``forms`` stand in for the shipped ones (``cost.kernel_form``).
-    """
-    traffic = compute_traffic(
-        spec,
-        depth_tokens=setting.depth_tokens + tokens // 2,
-        kv_type_k=setting.kv_type_k,
-        kv_type_v=setting.kv_type_v,
-        flash_attn=setting.flash_attn,
-    )
-    alone = msgspec.structs.replace(profile, engine=None)
-    return predict_decode(alone, traffic, setting.threads, forms)
-
-
-def judged_table(cells: Sequence[JudgedCell]) -> Table:
-    """Return one row for each cell: the prediction, what was seen, and the other bases."""
-    return Table(
-        columns=(
-            *CELL_COLUMNS,
-            "observed (n)",
-            "error",
-            "paired",
-            "inside",
-            "noise",
-            "own kernels",
-            "bytes/bandwidth",
-        ),
-        rows=tuple(_row(judged) for judged in cells),
-        right=frozenset({"threads", "depth", "error", "paired", "own kernels", "bytes/bandwidth"}),
-    )
-
-
-def cell_fields(p: Prediction) -> tuple[str, ...]:
-    """Return what a cell is and what was predicted of it, under ``CELL_COLUMNS``."""
-    return (
-        p.model,
-        p.quant_label,
-        str(p.threads),
-        str(p.depth_tokens),
-        p.kv_type_k,
-        "on" if p.flash_attn else "off",
-        f"{format_significant(p.tokens_per_s)} [{format_significant(p.low)}, "
-        f"{format_significant(p.high)}]",
-    )
-
-
-def _row(judged: JudgedCell) -> tuple[str, ...]:
-    cell = judged.cell
-    return (
-        *cell_fields(cell.prediction),
-        f"{format_significant(cell.observed_tokens_per_s)} ({len(cell.samples_s)})",
-        format_percent(cell.relative_error),
-        "–" if cell.paired_error is None else format_percent(cell.paired_error),
-        "yes" if cell.inside else "no",
-        "–" if cell.noise_floor is None else f"±{cell.noise_floor * 100:.1f} %",
-        format_percent(judged.kernel_error, 0),
-        format_percent(cell.naive_error, 0),
-    )
-
-
-def summary_text(cells: Sequence[JudgedCell]) -> str:
-    """Return the statistics that the marks are about."""
-    s = summarize([judged.cell for judged in cells])
-    kernel = stats.median([abs(judged.kernel_error) for judged in cells])
-    kernel_inside = sum(judged.is_inside_kernel for judged in cells)
-    kernel_widths = [(c.kernel.high - c.kernel.low) / c.kernel.tokens_per_s for c in cells]
-    paired = [c.cell.paired_error for c in cells if c.cell.paired_error is not None]
-    lines = [
-        f"{s.cells} cells: median |error| {s.median_abs_error * 100:.1f} %, 95th percentile "
-        f"{s.p95_abs_error * 100:.1f} %, worst {s.max_abs_error * 100:.1f} %, "
-        f"bias {s.bias * 100:+.1f} %",
-        f"inside the 90 % interval {round(s.coverage * s.cells)} ({s.coverage * 100:.0f} %), "
-        f"median width {s.median_relative_width * 100:.0f} %",
-        f"own kernels alone {kernel * 100:.1f} %, bytes over bandwidth "
-        f"{s.naive_median_abs_error * 100:.1f} %",
-        f"own kernels' interval holds {kernel_inside} ({kernel_inside / len(cells) * 100:.0f} %), "
-        f"median width {stats.median(kernel_widths) * 100:.0f} %",
-    ]
-    if s.noise_floor is not None:
-        lines.append(f"noise floor {s.noise_floor * 100:.1f} %")
-    if paired:
-        lines.append(
-            f"paired |error| {stats.median([abs(e) for e in paired]) * 100:.1f} %, "
-            f"bias {stats.median(paired) * 100:+.1f} %"
+        KeptCell(
+            set=set_name,
+            model=argument.partition("=")[0],
+            is_real="=" in argument,
+            threads=done.prediction.threads,
+            depth_tokens=done.prediction.depth_tokens,
+            kv_type_k=done.prediction.kv_type_k,
+            kv_type_v=done.prediction.kv_type_v,
+            flash_attn=done.prediction.flash_attn,
+            tokens=cell.tokens,
+            observed_tokens_per_s=done.observed_tokens_per_s,
+            runs_s=tuple(stats.median(run) for run in cell.runs_s),
+            noise_floor=done.noise_floor,
         )
-    return "\n".join(lines)
+        for (argument, cell), done in zip(planned, validation.cells, strict=True)
+    ]
 
 
 def shared_shapes(specs: Sequence[ModelSpec]) -> list[str]:
@@ -293,25 +157,25 @@ def profile_hash(profile: MachineProfile) -> str:
     return hashlib.sha256(msgspec.json.encode(profile)).hexdigest()
 
 
-def repetition_distance(repetitions: Sequence[Sequence[JudgedCell]]) -> float:
-    """Return the median distance of a cell's observation from its next repetition's."""
-    distances = [
-        abs(before.cell.observed_tokens_per_s / after.cell.observed_tokens_per_s - 1)
-        for first, second in pairwise(repetitions)
-        for before, after in zip(first, second, strict=True)
-    ]
-    return stats.median(distances)
+def run_name(profile: MachineProfile) -> str:
+    """Return a name that says the CPU and when it was calibrated."""
+    machine = profile.machine.cpu_identity or profile.machine.cpu_model or "unknown"
+    text = f"{machine} {profile.created[:16]}"
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m calibrate accuracy", description=__doc__)
-    parser.add_argument("--groups", type=Path, default=GROUPS_FILE, help="TOML of the cells")
-    parser.add_argument("--real", nargs="*", default=[], help="files of real models, judged too")
+    parser.add_argument("--groups", type=Path, default=SETS_FILE, help="TOML of the cells")
+    parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
+    parser.add_argument(
+        "--real", nargs="*", default=[], help="trained models, judged too: NAME:TYPE=FILE"
+    )
     parser.add_argument("--repetitions", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of observing for each cell")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of observing for each cell")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--profile", help="judge this profile instead of calibrating")
-    parser.add_argument("--out", type=Path, help="folder for the profiles and JSON documents")
+    parser.add_argument("--out", type=Path, default=RUNS_FOLDER, help="folder that keeps the run")
     return parser.parse_args(argv)
 
 
@@ -319,18 +183,11 @@ def _heading(profile: MachineProfile) -> str:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     engine = profile.engine
     return (
-        f"{now} · {profile.machine.cpu_model}, {profile.machine.effective_cpus} CPUs · "
+        f"{now} · {profile.machine.cpu_identity}, {profile.machine.effective_cpus} CPUs · "
         f"cpubound {__version__} · {engine.name if engine else 'no engine'} "
         f"{engine.version if engine else ''} · noise {profile.noise.verdict} "
         f"(±{profile.noise.spread * 100:.0f} %)\n"
     )
-
-
-def _write(path: Path, profile: MachineProfile, cells: Sequence[JudgedCell]) -> None:
-    plain = tuple(judged.cell for judged in cells)
-    engine = profile.engine.version if profile.engine else ""
-    validation = Validation(cells=plain, summary=summarize(plain), engine=engine)
-    path.write_bytes(msgspec.json.encode(validation_document(profile, validation)))
 
 
 if __name__ == "__main__":

@@ -1,214 +1,174 @@
-"""The held-out errors of several runs of ``accuracy`` together, by the present form.
+"""The held-out errors of all kept runs together, by thread count, depth and machine.
 
-Reads what ``accuracy --out FOLDER`` left: each profile's rates are derived again from its own
-probes, and its predictions held beside what was observed after it. Columns beside them say
-what simpler rules make of the same cells.
+Rate tables are derived anew from each run's own probes by the present form. The basis
+without llama.cpp is judged with ratios from runs of other machines, or, where only one kind
+of machine was met, from the other runs.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from itertools import combinations
+from collections.abc import Sequence
 
-from calibrate.ablation import FORMS, refit
-from calibrate.accuracy import CELL_COLUMNS, Group, cell_fields, load_groups
-from calibrate.kept_runs import Run, parse_folders, predict_cells, read_runs
-from calibrate.own_kernels import judge_runs
+import msgspec
+
+from calibrate.kept_runs import JudgedCell, KeptRun, judge_run, parse_runs, read_runs
+from calibrate.transfer import fit_transfer
 from cpubound import stats
-from cpubound.cost.rates import read_bandwidth
-from cpubound.cost.values import Prediction
-from cpubound.profile.values import MachineProfile
+from cpubound.cost.interval import DEEP_TOKENS
+from cpubound.cost.transfer import isa_of
 from cpubound.report.tables import Table, render_table
 from cpubound.units import format_percent, format_significant
 
-
-@dataclass(frozen=True, kw_only=True)
-class PooledCell:
-    """One cell of one run: what each rule says of it, and what was seen (tok/s)."""
-
-    prediction: Prediction
-    observed: float
-    paired_error: float | None
-    noise: float | None
-    naive_error: float
-    file_size_error: float  # file size over the machine's peak bandwidth
-    kernel_error: float | None  # our own kernels alone, None with one run only
-    roofline_error: float | None  # llama-roofline's fit, None without it or where it says nothing
-
-    @property
-    def error(self) -> float:
-        return self.prediction.tokens_per_s / self.observed - 1
-
-    @property
-    def is_inside(self) -> bool:
-        return self.prediction.low <= self.observed <= self.prediction.high
-
-    @property
-    def relative_width(self) -> float:
-        return (self.prediction.high - self.prediction.low) / self.prediction.tokens_per_s
+CELL_COLUMNS = ("model", "threads", "depth", "KV", "fa", "predicted", "observed")
+SUMMARY_COLUMNS = (
+    "",
+    "cells",
+    "median error",
+    "95th percentile",
+    "bias",
+    "inside",
+    "median width",
+    "noise",
+    "bytes/bandwidth",
+)
 
 
 def main(argv: Sequence[str]) -> int:
     """Print every cell with its errors in all runs, and the statistics of the marks."""
-    options = parse_folders("pooled", __doc__, argv)
-    groups = load_groups(options.groups, options.real)
-    runs = [run for folder in options.folders for run in read_runs(folder)]
-    pooled = pool(runs, groups)
-    print(render_table(cell_table(pooled), "markdown"))
-    print()
-    print(render_table(summary_table(pooled), "markdown"))
+    options = parse_runs("pooled", __doc__, argv)
+    runs = read_runs(options.runs)
+    if options.golden is not None:
+        options.golden.write_bytes(
+            msgspec.json.format(msgspec.json.encode(golden_figures(runs)), indent=1) + b"\n"
+        )
+    judged = [judge_run(run, sets=(options.set,)) for run in runs]
+    print(render_table(cell_table(judged), "markdown"))
+    print(f"\nThrough llama.cpp, set {options.set}:\n")
+    print(render_table(summary_table([cell for cells in judged for cell in cells]), "markdown"))
+    if len(runs) > 1:
+        kernels = [cell for run in runs for cell in judge_without_engine(run, runs, options.set)]
+        print(f"\nFrom our own kernels, ratios of {_others(runs)}:\n")
+        print(render_table(summary_table(kernels), "markdown"))
     return 0
 
 
-def pool(runs: Sequence[Run], groups: Sequence[Group]) -> list[list[PooledCell]]:
-    """Return each run's cells, in the experiment's order."""
-    kernels = judge_runs(runs, groups) if len(runs) > 1 else {}
-    pooled = []
-    for run in runs:
-        profile = refit(run.profile, FORMS[0])
-        predictions = list(predict_cells(profile, groups))
-        alone = [p.tokens_per_s for p, _ in kernels[run.name]] if kernels else None
-        fitted = _roofline_bandwidth(predictions, run.observed)
-        peak = _peak(profile)
-        cells = []
-        for place, (prediction, observed, seen) in enumerate(
-            zip(predictions, run.observed, run.seen, strict=True)
-        ):
-            cells.append(
-                PooledCell(
-                    prediction=prediction,
-                    observed=observed,
-                    paired_error=seen.get("paired_error"),
-                    noise=seen.get("noise_floor"),
-                    naive_error=prediction.ceiling_tokens_per_s / observed - 1,
-                    file_size_error=peak / prediction.file_bytes / observed - 1,
-                    kernel_error=None if alone is None else alone[place] / observed - 1,
-                    roofline_error=None
-                    if fitted is None or prediction.threads != profile.machine.effective_cpus
-                    else fitted / prediction.file_bytes / observed - 1,
-                )
-            )
-        pooled.append(cells)
-    return pooled
+def judge_without_engine(run: KeptRun, runs: Sequence[KeptRun], set_name: str) -> list[JudgedCell]:
+    """Predict a run's cells from our kernels, by ratios of other machines or other runs."""
+    others = [other for other in runs if other.machine != run.machine]
+    others = others or [other for other in runs if other is not run]
+    transfer = fit_transfer([other.profile for other in others])
+    alone = msgspec.structs.replace(run.profile, engine=None)
+    isa = isa_of(run.profile.machine.architecture)
+    return judge_run(run, alone, {isa: transfer}, (set_name,))
 
 
-def _peak(profile: MachineProfile) -> float:
-    """Return the machine's bandwidth as its memory modules say it, else the most that was read."""
-    theory = profile.machine.theoretical_bytes_per_s
-    counts = profile.measurements("read", "anon_4k")
-    measured = [read_bandwidth(profile, threads) or 0.0 for threads in counts]
-    return theory or max(measured)
+def golden_figures(runs: Sequence[KeptRun]) -> dict[str, dict[str, float]]:
+    """Return the figures of the judged set that a test pins, by run, thread count and basis."""
+    judged = [cell for run in runs for cell in judge_run(run, sets=("judged",))]
+    groups = {name: list(cells) for name, cells in _groups(judged).items()}
+    if len(runs) > 1:
+        groups["without llama.cpp"] = [
+            cell for run in runs for cell in judge_without_engine(run, runs, "judged")
+        ]
+    return {
+        name: {
+            "cells": float(len(cells)),
+            "median_abs_error": round(stats.median([abs(c.error) for c in cells]), 4),
+            "p95_abs_error": round(stats.quantile([abs(c.error) for c in cells], 0.95), 4),
+            "bias": round(stats.median([c.error for c in cells]), 4),
+            "inside": round(sum(c.is_inside for c in cells) / len(cells), 4),
+            "median_width": round(stats.median([c.width for c in cells]), 4),
+        }
+        for name, cells in groups.items()
+    }
 
 
-def _roofline_bandwidth(
-    predictions: Sequence[Prediction], observed: Sequence[float]
-) -> float | None:
-    """Fit llama-roofline's bandwidth to the cells it is for; None where it is not installed.
-
-    Dense models with an empty cache, at the thread count that decodes each fastest. It
-    predicts those cells in sample.
-    """
-    if find_spec("llama_roofline") is None:
-        return None
-    best: dict[tuple[str, str], tuple[float, float]] = {}
-    for p, rate in zip(predictions, observed, strict=True):
-        is_dense = p.bytes_per_token > 0.7 * p.file_bytes
-        if p.depth_tokens == 0 and is_dense:
-            key = (p.model, p.quant_label)
-            best[key] = max(best.get(key, (0.0, 0.0)), (rate, float(p.file_bytes)))
-    roofline = import_module("llama_roofline.roofline")
-    fit = roofline.fit_through_origin([b for _, b in best.values()], [r for r, _ in best.values()])
-    return float(fit["bw_eff_bytes_s"])
+def _others(runs: Sequence[KeptRun]) -> str:
+    kinds = {run.machine for run in runs}
+    return "the other runs (one kind of machine)" if len(kinds) == 1 else "other machines"
 
 
-def cell_table(pooled: Sequence[Sequence[PooledCell]]) -> Table:
+def cell_table(judged: Sequence[Sequence[JudgedCell]]) -> Table:
     """Return a row for each cell: the last run, and the error in each; * marks one outside."""
-    rows = []
-    for seen in zip(*pooled, strict=True):
-        rows.append(
-            (
-                *cell_fields(seen[-1].prediction),
-                format_significant(seen[-1].observed),
-                *(format_percent(c.error) + ("" if c.is_inside else " *") for c in seen),
-            )
-        )
-    errors = tuple(f"error, run {number}" for number in range(1, len(pooled) + 1))
+    rows: dict[tuple[str, ...], list[JudgedCell]] = {}
+    for cells in judged:
+        for one in cells:
+            rows.setdefault(_key(one), []).append(one)
+    most = max((len(row) for row in rows.values()), default=0)
+    errors = tuple(f"error, run {number}" for number in range(1, most + 1))
     return Table(
-        columns=(*CELL_COLUMNS, "observed", *errors),
-        rows=tuple(rows),
+        columns=(*CELL_COLUMNS, *errors),
+        rows=tuple((*key, *_last(row), *_errors(row, most)) for key, row in rows.items()),
         right=frozenset({"threads", "depth", "observed", *errors}),
     )
 
 
-def summary_table(pooled: Sequence[Sequence[PooledCell]]) -> Table:
-    """Return the statistics of each run, of each thread count, and of all."""
-    flat = [cell for cells in pooled for cell in cells]
-    counts = sorted({cell.prediction.threads for cell in flat})
-    rows = [_summary(f"run {n}", [cells]) for n, cells in enumerate(pooled, 1)]
-    rows += [
-        _summary(
-            f"{threads} thread{'s' if threads > 1 else ''}",
-            [[c for c in cells if c.prediction.threads == threads] for cells in pooled],
-        )
-        for threads in counts
-    ]
-    rows.append(_summary("all", pooled))
-    columns = (
-        "",
-        "cells",
-        "median error",
-        "95th percentile",
-        "bias",
-        "inside",
-        "median width",
-        "another run",
-        "noise",
-        "paired",
-        "own kernels",
-        "bytes/bandwidth",
-        "file size/peak",
-        "llama-roofline",
+def _key(judged: JudgedCell) -> tuple[str, ...]:
+    cell = judged.cell
+    flash = "on" if cell.flash_attn else "off"
+    model = f"{cell.model} (trained)" if cell.is_real else cell.model
+    return (model, str(cell.threads), str(cell.depth_tokens), cell.kv_type_k, flash)
+
+
+def _last(row: Sequence[JudgedCell]) -> tuple[str, str]:
+    p, cell = row[-1].prediction, row[-1].cell
+    predicted = (
+        f"{format_significant(p.tokens_per_s)} "
+        f"[{format_significant(p.low)}, {format_significant(p.high)}]"
     )
-    return Table(columns=columns, rows=tuple(rows), right=frozenset(columns[1:]))
+    return predicted, format_significant(cell.observed_tokens_per_s)
 
 
-def _summary(name: str, runs: Sequence[Sequence[PooledCell]]) -> tuple[str, ...]:
-    cells = [cell for run in runs for cell in run]
+def _errors(row: Sequence[JudgedCell], most: int) -> list[str]:
+    texts = [format_percent(one.error) + ("" if one.is_inside else " *") for one in row]
+    return texts + ["–"] * (most - len(texts))
 
-    def median_of(value: Callable[[PooledCell], float | None]) -> str:
-        known = [abs(v) for v in map(value, cells) if v is not None]
-        return f"{stats.median(known) * 100:.1f} %" if known else "–"
 
-    distances = run_distances(runs)
+def summary_table(judged: Sequence[JudgedCell]) -> Table:
+    """Return the statistics of each run, thread count, depth group and machine, and of all."""
+    groups = _groups(judged)
+    order = sorted(groups, key=lambda name: (name == "all", name.startswith("machine"), name))
+    return Table(
+        columns=SUMMARY_COLUMNS,
+        rows=tuple(_summary(name, groups[name]) for name in order),
+        right=frozenset(SUMMARY_COLUMNS[1:]),
+    )
+
+
+def _groups(judged: Sequence[JudgedCell]) -> dict[str, list[JudgedCell]]:
+    groups: dict[str, list[JudgedCell]] = {}
+    for one in judged:
+        threads = one.cell.threads
+        depth = "shallow" if one.cell.depth_tokens < DEEP_TOKENS else "deep"
+        for name in (
+            one.run,
+            f"{threads} thread{'s' if threads > 1 else ''}",
+            f"{threads} thread{'s' if threads > 1 else ''}, {depth}",
+            f"machine {one.machine}",
+            "all",
+        ):
+            groups.setdefault(name, []).append(one)
+    return groups
+
+
+def _summary(name: str, cells: Sequence[JudgedCell]) -> tuple[str, ...]:
+    absolute = [abs(cell.error) for cell in cells]
+    noise = [c.cell.noise_floor for c in cells if c.cell.noise_floor is not None]
+    naive = [
+        abs(c.prediction.ceiling_tokens_per_s / c.cell.observed_tokens_per_s - 1) for c in cells
+    ]
     return (
         name,
         str(len(cells)),
-        median_of(lambda c: c.error),
-        f"{stats.quantile([abs(c.error) for c in cells], 0.95) * 100:.1f} %",
-        format_percent(stats.median([c.error for c in cells])),
-        f"{sum(c.is_inside for c in cells) / len(cells) * 100:.0f} %",
-        f"{stats.median([c.relative_width for c in cells]) * 100:.0f} %",
-        f"{stats.median(distances) * 100:.1f} %" if distances else "–",
-        median_of(lambda c: c.noise),
-        median_of(lambda c: c.paired_error),
-        median_of(lambda c: c.kernel_error),
-        median_of(lambda c: c.naive_error),
-        median_of(lambda c: c.file_size_error),
-        median_of(lambda c: c.roofline_error),
+        f"{stats.median(absolute) * 100:.1f} %",
+        f"{stats.quantile(absolute, 0.95) * 100:.1f} %",
+        format_percent(stats.median([cell.error for cell in cells])),
+        f"{sum(cell.is_inside for cell in cells) / len(cells) * 100:.0f} %",
+        f"{stats.median([cell.width for cell in cells]) * 100:.0f} %",
+        f"{stats.median(noise) * 100:.1f} %" if noise else "–",
+        f"{stats.median(naive) * 100:.1f} %",
     )
-
-
-def run_distances(runs: Sequence[Sequence[PooledCell]]) -> list[float]:
-    """Return how far each cell's observation in one run is from that in another, relative."""
-    return [
-        abs(a.observed / b.observed - 1)
-        for first, second in combinations(runs, 2)
-        for a, b in zip(first, second, strict=True)
-    ]
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ from calibrate.type_factors import (
     factors_of_rows,
 )
 from cpubound import stats
-from cpubound.cost.decode import predict_decode
 from cpubound.cost.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors, read_priors
+from cpubound.cost.predict import predict_decode
 from cpubound.engine.values import EngineIdentity
 from cpubound.errors import CpuboundError
 from cpubound.measuring.from_rates import profile_from_rates, rate_row

@@ -50,7 +50,7 @@ STANDARD_MODELS = (
 )
 STANDARD_DEPTHS = (0, 2048, 8192)
 KV_TYPES = (("f16", "f16"), ("q8_0", "q8_0"))
-# A run is short, so that many of them sample the machine's weather.
+# A run is short, so that many of them sample the machine's noise.
 RUN_SECONDS = 0.6
 MIN_TOKENS, MAX_TOKENS = 3, 48
 ROUNDS_PER_VISIT = 2

@@ -16,8 +16,8 @@ from pathlib import Path
 from calibrate.published import PublishedRow, Series, priors_without, read_series
 from cpubound import stats
 from cpubound.advise.tune.choice import prefer_even
-from cpubound.cost.decode import predict_decode
 from cpubound.cost.kernel_priors import KernelPriors
+from cpubound.cost.predict import predict_decode
 from cpubound.cost.thread_choice import TOLERANCE
 from cpubound.engine.values import EngineIdentity
 from cpubound.measuring.from_rates import profile_from_rates, rate_row

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from cpubound import stats
 from cpubound.cost.kernel_priors import KernelPriors, kernel_priors, read_priors
 from cpubound.cost.rate_fit import RateRow, fit_rates
+from cpubound.cost.rates import measured_types, weight_rate
 from cpubound.model.quant import quant_type
 from cpubound.profile.values import MachineProfile
 
@@ -23,6 +24,9 @@ LEAST_ERROR = 0.15
 # Without other knowledge a factor lies this near to 1 (logarithm).
 FACTOR_SPREAD = 0.6
 MIN_ROWS = 3
+
+# Columns of a row that a kernel's start and end hardly show in.
+LONG_ROW = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,17 +59,14 @@ def factors_of_rows(source: str, rows: Sequence[RateRow]) -> Factors:
 
 def factors_of_profile(source: str, profile: MachineProfile) -> Factors:
     """Return the rates of one thread through long rows of dense matrices."""
-    found: dict[str, list[tuple[int, float, float]]] = {}
-    for rate in profile.engine.rates if profile.engine else ():
-        if rate.threads == 1 and rate.kind == "matmul":
-            weights = rate.bytes_per_s * 8 / quant_type(rate.type).bits_per_weight
-            found.setdefault(rate.type, []).append(
-                (rate.columns, math.log(weights), rate.relative_error)
-            )
-    return Factors(
-        source=source,
-        by_type={name: (max(rows)[1], max(rows)[2]) for name, rows in found.items()},
-    )
+    engine = profile.engine
+    found = {}
+    for name in measured_types(engine) if engine is not None else ():
+        rate = weight_rate(engine, name, LONG_ROW, 1) if engine is not None else None
+        if rate is not None:
+            weights = rate.bytes_per_s * 8 / quant_type(name).bits_per_weight
+            found[name] = (math.log(weights), rate.relative_error)
+    return Factors(source=source, by_type=found)
 
 
 def estimate_factors(sources: Sequence[Factors]) -> dict[str, tuple[float, float]]:

@@ -1,76 +1,109 @@
-"""calibrate.pooled: several runs of the experiment held together."""
+"""calibrate.pooled, transfer, interval, ablation: what they say of kept runs."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from builders import GB, build_engine, build_profile
-from observed import probe
+from kept_run import OWN, SECONDS, equations, kept_profile, kept_run
 
-from calibrate import pooled
-from calibrate.accuracy import Group
-from calibrate.kept_runs import Run
-from cpubound.profile.values import MachineProfile
+from calibrate import ablation, interval, pooled, transfer
+from calibrate.kept_runs import judge_run
+from cpubound.cost.interval import FormErrors
+from cpubound.cost.transfer import Transfer, estimate_table
 
-GROUP = Group(models=("smollm2-135m:F16", "smollm2-360m:F16"), threads=(1, 2))
-
-
-def profile_of(rate: float) -> MachineProfile:
-    """A machine whose probes went through F16 at a rate on each thread."""
-    runs = tuple(
-        probe(
-            name,
-            n_bytes / (threads * rate),
-            type="F16",
-            threads=threads,
-            matrices=(("F16", 1024, n_bytes),),
-            products=0,
-        )
-        for threads in (1, 2)
-        for name, n_bytes in (("a", 10**8), ("b", 2 * 10**8))
-    )
-    engine = msgspec.structs.replace(build_engine({"F16": {1: rate, 2: 2 * rate}}), probes=runs)
-    return build_profile({1: 20.0 * GB, 2: 40.0 * GB}, engine)
+import tomllib  # isort: skip
 
 
-def pool_one(observed: tuple[float, ...]) -> list[pooled.PooledCell]:
-    seen = {"paired_error": 0.05, "noise_floor": 0.01}
-    run = Run(name="a", profile=profile_of(10 * GB), observed=observed, seen=(seen,) * 4)
-    return pooled.pool([run], [GROUP])[0]
+def rows_of(table) -> dict[str, tuple[str, ...]]:
+    return {row[0]: row for row in table.rows}
 
 
-def test_cells_are_predicted_from_the_probes_and_held_beside_what_was_seen() -> None:
-    cells = pool_one((30.0, 60.0, 14.0, 28.0))
-    assert [c.prediction.basis for c in cells] == ["engine"] * 4
-    first = cells[0]
-    assert first.error == pytest.approx(first.prediction.tokens_per_s / 30.0 - 1)
-    assert first.naive_error == pytest.approx(first.prediction.ceiling_tokens_per_s / 30 - 1)
-    # The most that memory gave, at two threads, over the whole file.
-    assert first.file_size_error == pytest.approx(40 * GB / first.prediction.file_bytes / 30 - 1)
-    assert first.kernel_error is None  # there is no other run to tell how llama.cpp stands
+def test_the_summary_has_a_row_for_threads_depths_machines_and_all() -> None:
+    judged = judge_run(kept_run("a", errors=(0.01, 0.02, 0.03)))
+    rows = rows_of(pooled.summary_table(judged))
+    assert set(rows) >= {"a", "1 thread", "2 threads, shallow", "machine AuthenticAMD 26/2", "all"}
+    assert rows["all"][1:3] == ("6", "2.0 %")
+    assert rows["1 thread"][1] == "3"
 
 
-def test_another_run_is_as_far_as_what_was_observed_there() -> None:
-    one, two = pool_one((30.0, 60.0, 14.0, 28.0)), pool_one((33.0, 60.0, 14.0, 56.0))
-    assert pooled.run_distances([one, two]) == pytest.approx([1 / 11, 0, 0, 0.5])
-
-
-def test_a_cell_is_one_row_with_its_error_in_every_run() -> None:
-    exact = tuple(c.prediction.tokens_per_s for c in pool_one((1.0,) * 4))
-    twice = tuple(2 * rate for rate in exact)
-    table = pooled.cell_table([pool_one(exact), pool_one(twice)])
+def test_cells_outside_their_interval_are_marked_in_each_run() -> None:
+    judged = [judge_run(kept_run(name, errors=(0.0, 0.9))) for name in ("a", "b")]
+    table = pooled.cell_table(judged)
     assert table.columns[-2:] == ("error, run 1", "error, run 2")
-    assert [row[-2:] for row in table.rows] == [("+0.0 %", "−50.0 % *")] * 4
+    assert sum(cell.endswith("*") for row in table.rows for cell in row[-2:]) == 4
 
 
-def test_the_summary_has_rows_for_runs_thread_counts_and_all() -> None:
-    exact = tuple(c.prediction.tokens_per_s for c in pool_one((1.0,) * 4))
-    table = pooled.summary_table([pool_one(exact), pool_one(tuple(r / 1.1 for r in exact))])
-    rows = {row[0]: dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.rows}
-    assert list(rows) == ["run 1", "run 2", "1 thread", "2 threads", "all"]
-    assert rows["all"]["cells"] == "8"
-    assert rows["all"]["median error"] == "5.0 %"
-    assert rows["run 2"]["bias"] == "+10.0 %"
-    assert rows["all"]["another run"] == "10.0 %"
-    assert rows["run 1"]["another run"] == "–"
-    assert rows["all"]["paired"] == "5.0 %"
+def test_ratios_are_llama_cpps_seconds_over_ours() -> None:
+    ratios = transfer.fit_transfer([kept_profile()]).ratios
+    expected = SECONDS["bytes:Q4_K"] * OWN["Q4_K"][1]
+    assert ratios["bytes:Q4_K"].one == pytest.approx(expected)
+    assert ratios["bytes:Q4_K"].kernel == "Q4_K"
+    assert ratios["product"].kernel is None
+
+
+def test_ratios_give_the_table_of_the_machine_they_are_from_again() -> None:
+    profile = kept_profile()
+    table = estimate_table(profile, 2, {"x86": transfer.fit_transfer([profile])})
+    measured = next(t for t in profile.engine.tables if t.threads == 2)
+    assert table is not None
+    assert table.by_key == pytest.approx(measured.by_key)
+
+
+def test_the_error_of_a_ratio_is_the_spread_of_runs() -> None:
+    close = transfer.fit_transfer([kept_profile(), kept_profile(slower=1.001)])
+    apart = transfer.fit_transfer([kept_profile(), kept_profile(slower=1.3)])
+    assert close.ratios["bytes:Q8_0"].error == transfer.LEAST_ERROR
+    assert apart.ratios["bytes:Q8_0"].error > 0.1
+
+
+def test_the_printed_ratios_are_read_again_as_they_were() -> None:
+    found = transfer.fit_transfer([kept_profile()])
+    text = "\n".join(transfer.transfer_lines("x86", found))
+    again = msgspec.convert(tomllib.loads(text)["x86"], Transfer)
+    assert again.cpus == ("AuthenticAMD 26/2",)
+    assert again.ratios["bytes:Q8_0"].two == pytest.approx(found.ratios["bytes:Q8_0"].two, rel=1e-3)
+
+
+def test_no_machine_helps_to_predict_itself_without_llama_cpp() -> None:
+    mine = kept_run("mine", identity=("26", "2"))
+    other = kept_run("other", identity=("25", "1"), slower=2.0)
+    judged = pooled.judge_without_engine(mine, [mine, other], "judged")
+    assert {cell.prediction.basis for cell in judged} == {"kernel"}
+    # The other machine's llama.cpp takes twice as long beside the same kernels.
+    assert [cell.error for cell in judged[:1]] == pytest.approx([-0.5], abs=0.02)
+
+
+def test_form_errors_are_those_with_which_a_side_holds() -> None:
+    errors = tuple(0.01 * n for n in range(-5, 6))
+    run = kept_run(errors=errors, set_name="interval")
+    cells = [c for c in judge_run(run, sets=("interval",)) if c.cell.threads == 1]
+    form = interval.form_errors(cells)
+    # 95 % of the errors lie below 4.5 % on either side; noise and rates hold a part of them.
+    assert 0.019 < form.slower <= 0.045 / 1.645 + 0.005
+    assert 0.019 < form.faster <= 0.045 / 1.645 + 0.005
+
+
+def test_form_errors_are_one_sided_where_the_errors_are() -> None:
+    run = kept_run(errors=(0.05, 0.08, 0.10, 0.20), set_name="interval")
+    form = interval.form_errors(judge_run(run, sets=("interval",)))
+    assert isinstance(form, FormErrors)
+    assert form.slower > 0.08
+    assert form.faster == interval.HEDGE * form.slower
+
+
+def test_a_form_without_a_term_is_fitted_and_judged_without_it() -> None:
+    run = kept_run(errors=(0.0,), set_name="development")
+    engine = msgspec.structs.replace(run.profile.engine, probes=equations())
+    run = msgspec.structs.replace(run, profile=msgspec.structs.replace(run.profile, engine=engine))
+    forms = {form.name: form for form in ablation.FORMS}
+    (as_it_is, *_) = ablation.judge_form(run, forms["as it is"], "development")
+    (no_rows, *_) = ablation.judge_form(run, forms["no rows"], "development")
+    assert as_it_is.error == pytest.approx(0.0, abs=1e-3)
+    assert abs(no_rows.error) > 0.01
+
+
+def test_the_ablation_has_a_row_for_every_form() -> None:
+    judged = {form.name: judge_run(kept_run()) for form in ablation.FORMS}
+    table = ablation.ablation_table(judged)
+    assert [row[0] for row in table.rows] == [form.name for form in ablation.FORMS]
+    assert {len(row) for row in table.rows} == {len(table.columns)}

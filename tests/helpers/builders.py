@@ -10,11 +10,9 @@ from cpubound.kernels.values import Measurement
 from cpubound.machine.values import CoreKind, Machine, NumaNode
 from cpubound.model.values import AttentionRead, ModelTraffic, WeightRead
 from cpubound.profile.values import (
-    AttentionRate,
     EngineCalibration,
-    EngineCost,
-    EngineRate,
     MachineProfile,
+    RateTable,
     SaturationPoint,
     judge_noise,
 )
@@ -94,35 +92,51 @@ def build_engine(
     per_token_s: float = 0.0,
     per_product_s: float = 0.0,
     attention: Mapping[tuple[str, str, bool], float] | None = None,
+    seconds: Mapping[str, float | Mapping[int, float]] | None = None,
+    residual: float = 0.0,
 ) -> EngineCalibration:
-    """An engine whose rates (type -> threads -> bytes/s) are given."""
-    counts = sorted({t for by_threads in rates.values() for t in by_threads})
-    return EngineCalibration(
-        name="fake",
-        version="1",
-        build="abc",
-        rates=tuple(
-            EngineRate(type=name, threads=t, columns=2048, bytes_per_s=rate, relative_error=0.01)
+    """An engine whose rates (type -> threads -> bytes/s) are given.
+
+    ``attention`` gives KV bytes/s, whatever the query heads; ``seconds`` those of a unit of other
+    keys of the cost model, at all thread counts or by thread count; ``residual`` that of every
+    table.
+    """
+    more = dict(seconds or {})
+    counts = {t for by_threads in rates.values() for t in by_threads}
+    counts |= {t for value in more.values() if isinstance(value, Mapping) for t in value}
+    tables = []
+    for threads in sorted(counts):
+        # Key -> seconds and relative error.
+        found: dict[str, tuple[float, float]] = {
+            f"bytes:{name}": (1 / by_threads[threads], 0.01)
             for name, by_threads in rates.items()
-            for t, rate in by_threads.items()
-        ),
-        costs=tuple(
-            EngineCost(threads=t, seconds_per_token=per_token_s, seconds_per_product=per_product_s)
-            for t in counts
-        ),
-        attention=tuple(
-            AttentionRate(
-                kv_type_k=k.upper(),
-                kv_type_v=v.upper(),
-                flash_attn=flash,
-                head_dim=64,
-                threads=t,
-                bytes_per_s=rate,
-                relative_error=0.05,
-            )
-            for (k, v, flash), rate in (attention or {}).items()
-            for t in counts
-        ),
+            if threads in by_threads
+        }
+        for (k, v, flash), rate in (attention or {}).items():
+            setting = f"{k.upper()}:{v.upper()}:{'on' if flash else 'off'}"
+            found[f"kv:{setting}:64"] = (1 / rate, 0.05)
+            found[f"attention:{setting}:64:slim:near"] = (0.0, 0.0)
+        found["product"] = (per_product_s, 0.0)
+        found["token"] = (per_token_s, 0.0)
+        for key, value in more.items():
+            if not isinstance(value, Mapping):
+                found[key] = (value, 0.02)
+            elif threads in value:
+                found[key] = (value[threads], 0.02)
+        tables.append(build_table(threads, found, residuals=(residual,)))
+    return EngineCalibration(name="fake", version="1", build="abc", tables=tuple(tables))
+
+
+def build_table(
+    threads: int, found: Mapping[str, tuple[float, float]], **changes: Any
+) -> RateTable:
+    """A rate table of seconds with a relative error each, independent of each other."""
+    return RateTable(
+        threads=threads,
+        keys=tuple(found),
+        seconds=tuple(seconds for seconds, _ in found.values()),
+        relative_errors=tuple(error for _, error in found.values()),
+        **changes,
     )
 
 

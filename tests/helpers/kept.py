@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parents[1] / "data"
+PROJECT = Path(__file__).parents[2]
 TOPOLOGIES = DATA / "topologies"
 
 

@@ -6,7 +6,7 @@ import msgspec
 from builders import GB, build_engine, build_profile, build_traffic
 from fakes import FakeRunner
 
-from cpubound.cost.decode import predict_decode
+from cpubound.cost.predict import predict_decode
 from cpubound.profile.values import ProbeRun
 from cpubound.validation.cells import CellToRun, Validation, run_cells
 
@@ -42,9 +42,7 @@ def probe(name: str, seconds: float, **fields: object) -> ProbeRun:
         kv_type_k="f16",
         kv_type_v="f16",
         flash_attn=True,
-        matrices=(("Q4_0", 1024, 10**8),),
-        kv_bytes=0,
-        products=10,
+        terms={"bytes:Q4_0": 1e8, "product": 10.0, "token": 1.0},
         samples_s=(seconds,) * 3,
         reference_bytes_per_s=(),
     )

@@ -48,20 +48,24 @@ def build_case(
     features: tuple[str, ...] = ("AVX2", "FMA", "F16C"),
     attention: Mapping[tuple[str, str, bool], float] | None = None,
     per_product_s: float = 0.0,
+    seconds: Mapping[str, float] | None = None,
     program: str = "llama.cpp",
     **changes: Any,
 ) -> Case:
     """A run of ``model``.
 
     ``predicted`` gives the tok/s of the weights by threads, or ``rates`` the engine's bytes/s by
-    type; ``bandwidth`` is what reading gives, by default what ``predicted`` moves.
+    type; ``seconds`` those of other keys; ``bandwidth`` is what reading gives, by default what
+    ``predicted`` moves.
     """
     if rates is None:
         rates = rates_for(model, predicted or {1: 3.0, 2: 6.0, 4: 10.0})
     counts = sorted({t for row in rates.values() for t in row})
     if bandwidth is None:
         bandwidth = {t: max(row[t] for row in rates.values() if t in row) for t in counts}
-    measured = build_engine(rates, per_product_s=per_product_s, attention=attention)
+    measured = build_engine(
+        rates, per_product_s=per_product_s, attention=attention, seconds=seconds
+    )
     cpus = (machine or {}).get("cpus", max(counts))
     return Case(
         spec=spec_of(model),

@@ -1,0 +1,128 @@
+"""How the time of attention grows with depth: by heads, KV heads, KV types and threads.
+
+Models of next to no weights; KV bytes per second of what a depth adds to an empty cache. A
+query head goes through a KV head's keys and values once, so the rate falls as query heads
+share a KV head; it bends where the cells of a head leave a cache, sooner where many KV heads
+lie side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from cpubound import stats
+from cpubound.engine.inprocess import LlamaCppRunner, open_runner
+from cpubound.engine.synth import write_model
+from cpubound.engine.temporary import model_folder
+from cpubound.engine.values import RunSettings
+from cpubound.measuring.plan import AttentionShape
+from cpubound.measuring.probes import llama_spec
+from cpubound.model.traffic import compute_traffic
+from cpubound.model.values import ModelSpec
+from cpubound.report.tables import Table, render_table
+from cpubound.units import GB
+
+# Heads, KV heads, head size: small and large groups, few and many KV heads.
+SHAPES = ((32, 8, 64), (14, 2, 64), (32, 16, 64), (32, 8, 128), (12, 2, 128), (12, 12, 128))
+SETTINGS = (("f16", True), ("f16", False), ("q8_0", True))
+LAYERS = 2
+ROOM = 64  # tokens behind the deepest cache
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print a row for each shape, KV type, flash-attention and thread count."""
+    options = _parse(argv)
+    rows = []
+    for heads, kv_heads, head_dim in SHAPES:
+        shape = AttentionShape(
+            name=f"attention-{heads}-{kv_heads}-{head_dim}",
+            width=256,
+            ffn=256,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            layers=LAYERS,
+            depths=(),
+        )
+        spec = llama_spec(shape.name, shape, LAYERS, "Q8_0")
+        with open_runner() as runner, model_folder() as folder:
+            path = folder / "model.gguf"
+            write_model(spec, path, quantize=runner.quantize)
+            for kv_type, flash_attn in SETTINGS:
+                for threads in options.threads:
+                    rates = _rates(runner, spec, str(path), options, kv_type, flash_attn, threads)
+                    rows.append(
+                        (
+                            f"{heads}/{kv_heads} × {head_dim}",
+                            kv_type,
+                            "on" if flash_attn else "off",
+                            str(threads),
+                            *(f"{rate:.1f}" for rate in rates),
+                        )
+                    )
+    columns = ("heads", "KV", "fa", "threads", *(str(depth) for depth in options.depths))
+    table = Table(columns=columns, rows=tuple(rows), right=frozenset(columns[3:]))
+    print(render_table(table, "markdown"))
+    return 0
+
+
+def _rates(
+    runner: LlamaCppRunner,
+    spec: ModelSpec,
+    path: str,
+    options: argparse.Namespace,
+    kv_type: str,
+    flash_attn: bool,
+    threads: int,
+) -> list[float]:
+    """Return GB/s of the KV bytes that each depth adds to an empty cache."""
+
+    def read_bytes(depth: int) -> int:
+        traffic = compute_traffic(
+            spec,
+            depth_tokens=depth,
+            kv_type_k=kv_type,
+            kv_type_v=kv_type,
+            flash_attn=flash_attn,
+        )
+        return traffic.attention_read_bytes
+
+    def seconds(depth: int) -> float:
+        found: list[float] = []
+        for _ in range(options.rounds):
+            settings = RunSettings(
+                model_path=path,
+                threads=threads,
+                depth_tokens=depth,
+                tokens=options.tokens,
+                n_ctx=max(options.depths) + ROOM,
+                kv_type_k=kv_type,
+                kv_type_v=kv_type,
+                flash_attn=flash_attn,
+            )
+            found += runner.run(settings).samples_s
+        return stats.median(found)
+
+    # From deep to shallow: a cache is cut, not filled again.
+    times = {depth: seconds(depth) for depth in sorted((0, *options.depths), reverse=True)}
+    return [
+        (read_bytes(depth) - read_bytes(0)) / max(times[depth] - times[0], 1e-9) / GB
+        for depth in options.depths
+    ]
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m calibrate attention_form", description=__doc__)
+    parser.add_argument(
+        "--depths", type=int, nargs="+", default=[256, 1024, 2048, 4096, 8192, 16384, 32000]
+    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--tokens", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=2)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
