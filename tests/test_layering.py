@@ -8,13 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 from builders import build_engine, build_profile
 
 import cpubound
 from cpubound.profile.file import save_profile
-from cpubound.profile.values import BatchRate
 from cpubound.units import GB
 
 PACKAGE = Path(cpubound.__file__).parent
@@ -121,6 +119,29 @@ def test_a_room_uses_only_the_rooms_below_it(path: Path) -> None:
             assert parts[1] in allowed, f"{path}:{line}: {room} imports {module}"
 
 
+def test_of_the_cost_model_only_what_if_uses_the_theory_of_the_field() -> None:
+    users = {
+        path.name
+        for path in SOURCES
+        if room_of(path) == "cost"
+        and any(module.startswith("cpubound.theory") for module, _ in imports_of(path))
+    }
+    assert users == {"what_if.py"}
+
+
+def test_scipy_is_used_by_the_two_fits_and_never_when_a_module_is_imported() -> None:
+    users = set()
+    for path in SOURCES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(module.split(".")[0] == "scipy" for module, _ in imports_of(path)):
+            users.add(path.relative_to(PACKAGE).as_posix())
+        at_import = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {alias.name for node in at_import for alias in node.names}
+        names |= {node.module or "" for node in at_import if isinstance(node, ast.ImportFrom)}
+        assert not any(name.split(".")[0] == "scipy" for name in names), path
+    assert users == {"cost/fit.py", "cost/rate_fit.py"}
+
+
 def test_every_room_in_the_list_exists() -> None:
     rooms = {room_of(path) for path in SOURCES} | {"_kernels"}
     assert rooms == set(ALLOWED)
@@ -128,6 +149,8 @@ def test_every_room_in_the_list_exists() -> None:
 
 # Ends a program: prints the modules of the package that were loaded.
 PRINT_LOADED = "print(*(m for m in sys.modules if m.startswith('cpubound.')), file=sys.stderr)"
+# Nothing is fitted to predict.
+NOTHING_FITTED = "assert not {'numpy', 'scipy'} & {*sys.modules}"
 # What `predict` needs of the rooms that measure are their values; it starts nothing.
 PREDICTING = {"api", "cli", "cost", "model", "profile", "report", *GROUND} - {"trust"}
 
@@ -141,7 +164,8 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_importing_the_package_and_the_command_line_imports_nothing_heavy() -> None:
     code = (
         "import sys, cpubound, cpubound.cli; "
-        "heavy = ('numpy', 'psutil', 'tabulate', 'rich', 'llama_cpp', 'cpubound._kernels'); "
+        "heavy = ('numpy', 'scipy', 'psutil', 'tabulate', 'rich', 'llama_cpp', "
+        "'cpubound._kernels'); "
         "print([m for m in heavy if m in sys.modules])"
     )
     assert run_python(code).stdout.strip() == "[]"
@@ -153,7 +177,8 @@ def test_importing_the_cost_model_loads_nothing_that_measures_or_advises() -> No
         for path in SOURCES
         if room_of(path) == "cost" and path.name != "__init__.py"
     ]
-    loaded = run_python(f"import sys, {', '.join(modules)}; {PRINT_LOADED}").stderr.split()
+    code = f"import sys, {', '.join(modules)}; {NOTHING_FITTED}; {PRINT_LOADED}"
+    loaded = run_python(code).stderr.split()
     assert {*modules} <= {*loaded}
     unused = {"trust"}
     assert rooms_of(loaded) == {"cost", "model", "profile", "theory", *GROUND} - unused
@@ -163,12 +188,15 @@ def test_importing_the_cost_model_loads_nothing_that_measures_or_advises() -> No
 def test_predict_loads_nothing_that_measures_or_advises(
     options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    rates = build_engine({"Q4_0": {1: 20 * GB}}, attention={("f16", "f16", True): 5 * GB})
-    batch = BatchRate(type="Q4_0", threads=1, tokens=64, bytes_per_s=GB, relative_error=0.01)
-    engine = msgspec.structs.replace(rates, batch_rates=(batch,))
+    engine = build_engine(
+        {"Q4_0": {1: 20 * GB}},
+        attention={("f16", "f16", True): 5 * GB},
+        seconds={"bytes:Q4_0@64": 1 / GB},
+    )
     profile = tmp_path / "profile.json"
     save_profile(build_profile({1: 30 * GB}, engine), profile)
-    code = f"import sys, cpubound.cli; assert not cpubound.cli.main(sys.argv[1:]); {PRINT_LOADED}"
+    code = "import sys, cpubound.cli; assert not cpubound.cli.main(sys.argv[1:]); "
+    code += f"{NOTHING_FITTED}; {PRINT_LOADED}"
     run = run_python(code, "predict", "llama-3.1-8b:Q4_0", "--profile", str(profile), *options)
     assert "llama-3.1-8b" in run.stdout
     assert rooms_of(run.stderr.split()) == PREDICTING

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cpubound.advise.engines import Engine
-from cpubound.cost.decode import predict_decode
-from cpubound.cost.rates import attention_rate, weights_bandwidth
+from cpubound.cost.predict import predict_decode, weights_bandwidth
+from cpubound.cost.rates import attention_rate, measures_batches
 from cpubound.cost.thread_choice import TOLERANCE, fewest_threads
 from cpubound.cost.values import Prediction
 from cpubound.errors import UsageError
@@ -80,8 +80,7 @@ class Case(ModelSetting):
     @property
     def is_predictable(self) -> bool:
         """Whether the prediction rests on measurements: batches were not always measured."""
-        engine = self.profile.engine
-        return self.batch == 1 or (engine is not None and bool(engine.batch_rates))
+        return self.batch == 1 or measures_batches(self.profile.engine)
 
     @cached_property
     def predictions_by_threads(self) -> dict[int, Prediction]:
@@ -98,8 +97,8 @@ class Case(ModelSetting):
     def measured_threads(self) -> frozenset[int]:
         """The thread counts that the profile measured at."""
         engine = self.profile.engine
-        if engine is not None and engine.rates:
-            return frozenset(rate.threads for rate in engine.rates)
+        if engine is not None and engine.tables:
+            return frozenset(engine.threads)
         return frozenset(self.profile.measurements("read", "anon_4k"))
 
     @property

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import product
 
 import msgspec
 
-from cpubound.cost.rates import Rate, attention_rate, weight_rate
+from cpubound.cost.rates import (
+    Rate,
+    attention_rate,
+    measured_attention,
+    measured_types,
+    weight_rate,
+)
 from cpubound.cost.values import Prediction
 from cpubound.machine.values import Machine, MemoryModule
 from cpubound.profile.values import EngineCalibration, MachineProfile
@@ -164,8 +171,8 @@ def _engine_rates(a: MachineProfile, b: MachineProfile) -> list[RateDifference]:
     """Compare llama.cpp's rates of the types and thread counts that both measured."""
     if a.engine is None or b.engine is None:
         return []
-    types = {r.type for r in a.engine.rates} & {r.type for r in b.engine.rates}
-    counts = {r.threads for r in a.engine.rates} & {r.threads for r in b.engine.rates}
+    types = set(measured_types(a.engine)) & set(measured_types(b.engine))
+    counts = set(a.engine.threads) & set(b.engine.threads)
     found = []
     for name in sorted(types):
         for threads in sorted(counts):
@@ -179,12 +186,10 @@ def _engine_rates(a: MachineProfile, b: MachineProfile) -> list[RateDifference]:
 def _attention_rates(a: MachineProfile, b: MachineProfile) -> list[RateDifference]:
     if a.engine is None or b.engine is None:
         return []
-    keys = [
-        {(r.kv_type_k, r.kv_type_v, r.flash_attn, r.head_dim, r.threads) for r in engine.attention}
-        for engine in (a.engine, b.engine)
-    ]
+    settings = set(measured_attention(a.engine)) & set(measured_attention(b.engine))
+    counts = set(a.engine.threads) & set(b.engine.threads)
     found = []
-    for k, v, flash, head_dim, threads in sorted(keys[0] & keys[1]):
+    for (k, v, flash, head_dim), threads in product(sorted(settings), sorted(counts)):
         first, second = (
             attention_rate(engine, k, v, flash, head_dim, threads)
             for engine in (a.engine, b.engine)

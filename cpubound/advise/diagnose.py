@@ -12,7 +12,7 @@ from cpubound.advise.findings import find_machine_findings
 from cpubound.advise.registry import find_file_findings, find_run_findings, order
 from cpubound.advise.rules.observation import find_unexplained
 from cpubound.advise.values import ERROR, WARNING, Finding
-from cpubound.cost.rates import kernel_rate
+from cpubound.cost.transfer import own_kernel_rate
 from cpubound.errors import ProfileError
 from cpubound.model.values import ModelTraffic
 from cpubound.profile.values import MachineProfile
@@ -116,10 +116,10 @@ def kernel_ceiling_tokens_per_s(case: Case) -> float | None:
     """Return what cpubound's own kernels would reach, None if a type was not measured."""
     bandwidth = case.bandwidth
     by_type = {n: b for n, b in case.traffic.by_type.items() if n != "F32"}
-    rates = {name: kernel_rate(case.profile, name, case.threads) for name in by_type}
+    rates = {name: own_kernel_rate(case.profile, name, case.threads) for name in by_type}
     if bandwidth is None or not by_type or None in rates.values():
         return None
-    seconds = sum(n / rate.bytes_per_s for name, n in by_type.items() if (rate := rates[name]))
+    seconds = sum(n / rate for name, n in by_type.items() if (rate := rates[name]))
     rest = case.traffic.total_bytes - sum(by_type.values())
     return case.batch / (seconds + rest / bandwidth)
 

@@ -23,7 +23,7 @@ _STALL_SHARE = 0.01
 # Clocks differ this much by themselves; below the half, or falling by a tenth, they are held down.
 _LOW_CLOCK_SHARE = 0.5
 _CLOCK_DRIFT = -0.10
-# Bandwidth seen beside the run against the calibrated: within a tenth it is the weather.
+# Bandwidth seen beside the run against the calibrated: within a tenth it is noise.
 _LESS_BANDWIDTH = 0.10
 
 

@@ -258,7 +258,7 @@ def watch_live(
     UsageError : more threads than effective CPUs.
     MachineError : the model does not fit into memory, no engine, no space.
     """
-    from cpubound.cost.rates import read_bandwidth
+    from cpubound.cost.predict import read_bandwidth
     from cpubound.engine.live import add_residency, watch_decode
     from cpubound.engine.values import RunSettings
     from cpubound.engine.watch import watch_process

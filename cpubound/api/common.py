@@ -42,8 +42,8 @@ def saved_profile() -> MachineProfile | None:
 def measured_threads(profile: MachineProfile) -> tuple[int, ...]:
     """Return the thread counts a profile was measured at, within the effective CPUs."""
     counts = {m.threads for m in profile.bandwidth if m.kernel == "read"}
-    if profile.engine is not None and profile.engine.costs:
-        counts = {cost.threads for cost in profile.engine.costs}
+    if profile.engine is not None and profile.engine.tables:
+        counts = set(profile.engine.threads)
     return tuple(sorted(t for t in counts if t <= profile.machine.effective_cpus)) or (1,)
 
 

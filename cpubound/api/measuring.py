@@ -235,7 +235,7 @@ def breakdown(
     UsageError : more threads than effective CPUs.
     MachineError : the model does not fit into memory, no engine, no space.
     """
-    from cpubound.cost.parts import predict_parts
+    from cpubound.cost.predict import predict_parts
     from cpubound.engine.values import RunSettings
     from cpubound.machine.read import read_machine
     from cpubound.validation.breakdown import run_rounds, take_apart

@@ -88,7 +88,7 @@ def predict_at(
 
     Raises ``UsageError`` for more sequences than llama.cpp decodes together.
     """
-    from cpubound.cost.decode import predict_decode
+    from cpubound.cost.predict import predict_decode
     from cpubound.llama_facts import check_batch
 
     check_batch(traffic.batch)
@@ -118,7 +118,7 @@ def predict_prompt(
     ProfileError : the profile holds no rates of llama.cpp for several tokens at once.
     UsageError : fewer than one token or thread.
     """
-    from cpubound.cost.prompt import predict_prompt as predict_steps
+    from cpubound.cost.predict import predict_prompt as predict_steps
     from cpubound.model.traffic import prompt_steps
 
     profile = profile or load_profile()
@@ -197,8 +197,8 @@ def what_if(
     UsageError : a change that is none.
     ProfileError : a change that this profile cannot answer.
     """
-    from cpubound.cost.saturation import fit_law
-    from cpubound.cost.what_if import MemoryLaw, Question, ask
+    from cpubound.cost.law import MemoryLaw, fit_law
+    from cpubound.cost.what_if import Question, ask
 
     profile = profile or load_profile()
     spec = spec_of(model)

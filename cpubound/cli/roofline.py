@@ -314,9 +314,10 @@ def _outlook(
     draft_tokens: int,
 ) -> SpeculationOutlook:
     """Return what drafting gives: from rates of several tokens at once where they were measured."""
+    from cpubound.cost.rates import measures_batches
     from cpubound.theory.speculative import look_ahead
 
-    if profile is not None and profile.engine is not None and profile.engine.batch_rates:
+    if profile is not None and measures_batches(profile.engine):
         basis = "llama.cpp's measured rates for so many tokens at once"
 
         def target_seconds(tokens: int) -> float:

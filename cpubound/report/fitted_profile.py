@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from cpubound.profile.values import EngineRate, MachineProfile
+from cpubound.cost.rates import Rate, weight_rate
+from cpubound.profile.values import MachineProfile
 from cpubound.report.profile import machine_line
 from cpubound.report.tables import Table, indent, render_table
 from cpubound.units import GB, format_significant
+
+# Rows of other machines tell one rate for all lengths.
+ANY_COLUMNS = 4096
 
 
 def fitted_text(profile: MachineProfile, place: str) -> str:
@@ -24,23 +28,26 @@ def fitted_table(profile: MachineProfile) -> Table:
     engine = profile.engine
     if engine is None:
         return Table(columns=("type",), rows=())
-    n_bytes: dict[str, int] = {}
+    n_bytes: dict[str, float] = {}
     for run in engine.probes:
-        for name, _, size in run.matrices:
-            n_bytes[name] = n_bytes.get(name, 0) + size
-    rates = {(r.type, r.threads): r for r in engine.rates if r.kind == "matmul"}
-    counts = sorted({t for _, t in rates if t <= profile.machine.effective_cpus})
+        for key, amount in run.terms.items():
+            kind, _, name = key.partition(":")
+            if kind == "bytes":
+                n_bytes[name] = n_bytes.get(name, 0.0) + amount
+    counts = [t for t in engine.threads if t <= profile.machine.effective_cpus]
     shown = counts if len(counts) <= 4 else [counts[0], *counts[-3:]]
     headings = tuple(f"{t} thread{'s' * (t > 1)}" for t in shown)
     return Table(
         columns=("type", *headings),
         rows=tuple(
-            (name, *(_rate(rates[name, t]) for t in shown))
+            (name, *(_rate(weight_rate(engine, name, ANY_COLUMNS, t)) for t in shown))
             for name in sorted(n_bytes, key=lambda name: -n_bytes[name])
         ),
         right=frozenset(headings),
     )
 
 
-def _rate(rate: EngineRate) -> str:
+def _rate(rate: Rate | None) -> str:
+    if rate is None:
+        return "–"
     return f"{format_significant(rate.bytes_per_s / GB)} (±{rate.relative_error * 100:.0f} %)"

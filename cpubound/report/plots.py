@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cpubound.cost.saturation import find_saturation
+from cpubound.cost.law import find_saturation
 from cpubound.cost.values import Prediction
 from cpubound.errors import UsageError
 from cpubound.profile.values import MachineProfile

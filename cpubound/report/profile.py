@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cpubound.cost.rates import weight_rate
+from cpubound.cost.rates import measured_types, weight_rate
 from cpubound.cost.values import Prediction
 from cpubound.machine.values import Machine, format_cpu_list
 from cpubound.profile.values import EngineCalibration, MachineProfile, MemoryLevel, SaturationPoint
@@ -178,13 +178,11 @@ def _noise_lines(profile: MachineProfile) -> list[str]:
 
 
 def _engine_line(engine: EngineCalibration) -> str:
-    if not engine.rates:
+    if not measured_types(engine):
         return _labelled("engine", "no quant type could be measured")
-    threads = max(rate.threads for rate in engine.rates)
+    threads = max(engine.threads)
     rates: dict[str, float] = {}
-    # Of probes made of the type: routers are too small to tell a rate.
-    made_of = {run.type for run in engine.probes}
-    for name in dict.fromkeys(r.type for r in engine.rates if not made_of or r.type in made_of):
+    for name in measured_types(engine):
         rate = weight_rate(engine, name, USUAL_COLUMNS, threads)
         if rate is not None:
             rates[name] = rate.bytes_per_s
@@ -201,7 +199,7 @@ def _expected_table(
     table = Table(columns=("", "Q4_K_M", "Q8_0"), rows=rows, right=frozenset({"Q4_K_M", "Q8_0"}))
     text = f"{heading}\n{indent(render_table(table))}"
     if profile.engine is None:
-        text += "\n  (upper bounds: llama.cpp was not measured)"
+        text += "\n  (estimates from our own kernels: llama.cpp was not measured)"
     return text
 
 

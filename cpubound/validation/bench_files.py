@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from cpubound.cost.decode import predict_decode
+from cpubound.cost.predict import predict_decode
 from cpubound.engine.bench_rows import (
     BenchRow,
     BenchSource,

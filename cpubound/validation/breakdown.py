@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from cpubound import stats
-from cpubound.cost.parts import PartPrediction
+from cpubound.cost.values import PartPrediction
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import PartTimes, RunSettings
 from cpubound.model.parts import PARTS, bytes_by_part

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from cpubound import stats
-from cpubound.cost.decode import predict_decode
-from cpubound.cost.rates import read_bandwidth
+from cpubound.cost.predict import predict_decode, read_bandwidth
 from cpubound.cost.values import Prediction
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import EngineIdentity, RunSettings
@@ -20,7 +19,7 @@ from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
 
-# A run is short, so that many of them sample the machine's weather.
+# A run is short, so that many of them sample the machine's noise.
 RUN_SECONDS = 1.0
 MIN_TOKENS, MAX_TOKENS = 8, 64
 MIN_ROUNDS = 3

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cpubound import stats
-from cpubound.cost.prompt import predict_prompt
+from cpubound.cost.predict import predict_prompt
 from cpubound.cost.values import PromptPrediction
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings

@@ -10,7 +10,7 @@ import pytest
 from builders import GB, build_engine, build_machine, build_profile, build_traffic
 
 from cpubound.advise.compare import Comparison, compare_profiles
-from cpubound.cost.decode import predict_decode
+from cpubound.cost.predict import predict_decode
 from cpubound.profile.file import save_profile
 from cpubound.profile.values import MachineProfile, judge_noise
 from cpubound.report.comparison import comparison_text

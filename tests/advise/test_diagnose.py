@@ -19,7 +19,7 @@ from cpubound.cli import main
 from cpubound.errors import InputError, UsageError
 from cpubound.machine.read import read_machine
 from cpubound.profile.file import save_profile
-from cpubound.profile.values import BatchRate, MachineProfile, PeakRate
+from cpubound.profile.values import MachineProfile, PeakRate
 from cpubound.theory.presets import find_preset
 
 MODEL = "llama-3.1-8b:Q4_0"
@@ -105,7 +105,7 @@ def test_attention_is_named_where_it_takes_the_most_time() -> None:
 
 
 def test_a_small_shortfall_is_not_a_warning() -> None:
-    case = build_case(observed=9.2, predicted={4: 10.0})
+    case = build_case(observed=8.8, predicted={4: 10.0})
     assert case.is_slow
     findings = {f.code: f.severity for f in diagnose_run(case).findings}
     assert findings["below-interval"] == "info"
@@ -135,12 +135,8 @@ def test_a_slow_run_is_told_what_the_machine_warns_of() -> None:
 
 
 def test_batches_that_were_measured_have_a_prediction() -> None:
-    rates = tuple(
-        BatchRate(type=name, threads=4, tokens=n, bytes_per_s=38 * GB / n**0.5, relative_error=0.05)
-        for name in ("Q4_0", "Q6_K")
-        for n in (2, 8)
-    )
-    case = build_case(observed=20.0, batch=4, engine={"batch_rates": rates})
+    batches = {f"bytes:{name}@{n}": n**0.5 / (38 * GB) for name in ("Q4_0", "Q6_K") for n in (2, 8)}
+    case = build_case(observed=20.0, batch=4, seconds=batches)
     found = diagnose_run(case)
     assert found.predicted_tokens_per_s == case.prediction.tokens_per_s
     assert found.seconds is not None

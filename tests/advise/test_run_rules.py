@@ -635,7 +635,7 @@ def test_unknown_facts_give_no_finding() -> None:
             "memory_bytes": None,
         },
         features=(),
-        engine={"costs": ()},
+        engine={"tables": ()},
     )
     assert [f.code for f in find_run_findings(case) if f.severity != INFO] == []
 

@@ -8,7 +8,7 @@ from builders import GB, build_engine, build_machine, build_profile, build_traff
 
 from cpubound.advise.tune import Advice, tune
 from cpubound.advise.tune.choice import _prompt_reason, divides_work, prefer_even
-from cpubound.cost.decode import predict_decode
+from cpubound.cost.predict import predict_decode
 from cpubound.cost.values import Prediction, PromptPrediction, SecondsByPart
 from cpubound.model.values import WeightRead
 from cpubound.report.advice import advice_text

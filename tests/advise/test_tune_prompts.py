@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 from builders import GB, build_engine, build_machine, build_profile
 from fakes import tiny_model
 
 from cpubound.advise.tune import Advice
 from cpubound.advise.tune.session import Session, advise
-from cpubound.profile.values import BatchRate, MachineProfile
+from cpubound.profile.values import MachineProfile
 
 SMT = tuple((cpu, cpu + 2) for cpu in range(2))
 
@@ -18,14 +17,11 @@ def make_profile(batch_rates: dict[int, float]) -> MachineProfile:
     engine = build_engine(
         {"Q8_0": {1: 40.0 * GB, 2: 40.0 * GB, 4: 40.0 * GB}},
         attention={("f16", "f16", True): 4.0 * GB, ("f16", "f16", False): 4.0 * GB},
-    )
-    rows = tuple(
-        BatchRate(type="Q8_0", threads=t, tokens=512, bytes_per_s=rate, relative_error=0.05)
-        for t, rate in batch_rates.items()
+        seconds={"bytes:Q8_0@512": {t: 1 / rate for t, rate in batch_rates.items()}},
     )
     return build_profile(
         {1: 50.0 * GB, 2: 50.0 * GB, 4: 50.0 * GB},
-        msgspec.structs.replace(engine, batch_rates=rows),
+        engine,
         machine=build_machine(4, core_cpus=SMT, physical_cores=2, threads_per_core=2),
     )
 

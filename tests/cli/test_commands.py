@@ -498,7 +498,7 @@ def test_calibrating_the_memory_saves_a_profile_that_predict_uses(tmp_path: Path
     )  # fmt: skip
     assert done.stderr == ""
     assert done.returncode == 0
-    assert json.loads(done.stdout)["schema"] == "cpubound.profile/1"
+    assert json.loads(done.stdout)["schema"] == "cpubound.profile/2"
     profile = load_profile(tmp_path / "profile.json")
     assert profile.bandwidth
     done = subprocess.run(

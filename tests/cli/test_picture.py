@@ -12,7 +12,7 @@ from builders import GB, build_engine, build_machine, build_profile, build_traff
 from cpubound import api
 from cpubound.cli import main
 from cpubound.cli.predict import CURVE_POINTS, CURVE_TOKENS, curve_depths
-from cpubound.cost.decode import predict_decode
+from cpubound.cost.predict import predict_decode
 from cpubound.model.resolve import resolve_model
 from cpubound.profile.file import save_profile
 from cpubound.validation.cells import Validation

@@ -14,7 +14,7 @@ import pytest
 from builders import GB, build_engine, build_machine, build_profile
 
 from cpubound.profile.file import save_profile
-from cpubound.profile.values import BatchRate, PeakRate
+from cpubound.profile.values import PeakRate
 
 Run = Callable[..., tuple[int, str, str]]
 H100 = ("--machine", "h100-sxm")
@@ -142,12 +142,8 @@ def test_speculation_here_rests_on_the_roofs_where_batches_were_not_measured(run
 def test_speculation_here_rests_on_measured_batches(run: Run, tmp_path: Path) -> None:
     """Where four tokens cost four times one token, drafting cannot gain."""
     rates = {"Q4_0": {2: 20.0 * GB}, "Q6_K": {2: 20.0 * GB}}
-    batches = tuple(
-        BatchRate(type=name, threads=2, tokens=n, bytes_per_s=20.0 * GB / n, relative_error=0.01)
-        for name in rates
-        for n in (2, 4, 8, 32)
-    )
-    engine = msgspec.structs.replace(build_engine(rates), batch_rates=batches)
+    batches = {f"bytes:{name}@{n}": n / (20.0 * GB) for name in rates for n in (2, 4, 8, 32)}
+    engine = build_engine(rates, seconds=batches)
     save_profile(build_profile({2: 30.0 * GB}, engine), tmp_path / "profile.json")
     _, out, _ = run("llama-3.1-8b:Q4_0", "--draft", "llama-3.2-1b:Q4_0", "--k", "3")
     assert "measured rates for so many tokens at once" in out

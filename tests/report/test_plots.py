@@ -9,7 +9,7 @@ import pytest
 from builders import GB, build_engine, build_profile, build_traffic, build_validation
 
 from cpubound.cli import main
-from cpubound.cost.decode import predict_decode
+from cpubound.cost.predict import predict_decode
 from cpubound.errors import MachineError, UsageError
 from cpubound.model.resolve import resolve_model
 from cpubound.report import plots

@@ -10,7 +10,7 @@ from builders import build_engine, build_profile
 
 from cpubound.advise.logs import read_log
 from cpubound.cli import main
-from cpubound.cost.decode import predict_decode
+from cpubound.cost.predict import predict_decode
 from cpubound.engine.bench_rows import read_bench_rows
 from cpubound.errors import InputError
 from cpubound.measuring.from_rates import rate_row

@@ -10,7 +10,7 @@ import pytest
 from builders import GB, build_engine, build_profile, build_traffic
 from fakes import FakeRunner
 
-from cpubound.cost.parts import PartPrediction
+from cpubound.cost.values import PartPrediction
 from cpubound.engine.values import PartTimes, RunSettings
 from cpubound.model.values import WeightRead
 from cpubound.report.breakdown import (

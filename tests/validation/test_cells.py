@@ -5,7 +5,7 @@ from builders import GB, build_engine, build_profile, build_traffic
 from fakes import FakeRunner, tiny_model
 from observed import PROFILE, cell, observe
 
-from cpubound.cost.decode import predict_decode
+from cpubound.cost.predict import predict_decode
 from cpubound.engine.values import RunSettings
 from cpubound.model.traffic import compute_traffic
 from cpubound.stats import split_half_distance

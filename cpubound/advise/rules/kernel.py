@@ -6,7 +6,8 @@ import math
 
 from cpubound.advise.case import Case
 from cpubound.advise.values import INFO, WARNING, Finding
-from cpubound.cost.rates import weight_rate, weights_bandwidth
+from cpubound.cost.predict import weights_bandwidth
+from cpubound.cost.rates import measured_types, weight_rate
 from cpubound.cost.thread_choice import TOLERANCE
 from cpubound.model.quant import quant_type
 from cpubound.units import format_decimal_bytes, format_rate
@@ -298,7 +299,7 @@ def find_page_size(case: Case) -> Finding | None:
 
 def _measured_types(case: Case) -> frozenset[str]:
     engine = case.profile.engine
-    return frozenset(rate.type for rate in engine.rates) if engine is not None else frozenset()
+    return frozenset(measured_types(engine)) if engine is not None else frozenset()
 
 
 def _scalar_types(case: Case) -> tuple[str, ...]:

@@ -12,9 +12,8 @@ from cpubound.advise.tune.commands import commands
 from cpubound.advise.tune.placement import CpusFor, place
 from cpubound.advise.tune.target import meet_target
 from cpubound.advise.tune.values import Advice, Verified
-from cpubound.cost.decode import predict_decode
-from cpubound.cost.prompt import predict_prompt
-from cpubound.cost.rates import weights_bandwidth
+from cpubound.cost.predict import predict_decode, predict_prompt, weights_bandwidth
+from cpubound.cost.rates import measured_attention, measures_batches
 from cpubound.cost.thread_choice import TOLERANCE
 from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.errors import UsageError
@@ -52,7 +51,7 @@ class Session:
 
     def predict_prompt(self, setting: Setting) -> PromptPrediction | None:
         """Predict the usual prompt at a setting, None where the profile has no rates for it."""
-        if self.profile.engine is None or not self.profile.engine.batch_rates:
+        if not measures_batches(self.profile.engine):
             return None
         after = self.traffic(replace(setting, depth_tokens=setting.depth_tokens + PROMPT_TOKENS))
         steps = prompt_steps(
@@ -81,8 +80,8 @@ class Session:
 
 
 def _measured_attention(profile: MachineProfile) -> set[tuple[tuple[str, str], bool]]:
-    rows = profile.engine.attention if profile.engine else ()
-    return {((r.kv_type_k.lower(), r.kv_type_v.lower()), r.flash_attn) for r in rows}
+    rows = measured_attention(profile.engine) if profile.engine else ()
+    return {((k.lower(), v.lower()), flash_attn) for k, v, flash_attn, _ in rows}
 
 
 def kv_options(profile: MachineProfile, depth: int) -> list[tuple[str, str]]:
@@ -171,8 +170,8 @@ def tunable_threads(profile: MachineProfile) -> tuple[int, ...]:
     A quota set since may leave a number of CPUs between two measured counts.
     """
     measured = set(profile.measurements("read", "anon_4k"))
-    if profile.engine is not None and profile.engine.costs:
-        measured = {cost.threads for cost in profile.engine.costs}
+    if profile.engine is not None and profile.engine.tables:
+        measured = set(profile.engine.threads)
     most = profile.machine.effective_cpus
     within = {count for count in measured if count <= most}
     if measured and most < max(measured):
