@@ -52,7 +52,9 @@ def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_saved_profile_names_the_engine_and_its_rates(home: Path) -> None:
     document = json.loads((home / "profile.json").read_text())
     assert document["engine"]["name"] == "llama-cpp-python"
-    assert {rate["type"] for rate in document["engine"]["rates"]} >= {"Q4_1", "Q8_0"}
+    tables = document["engine"]["tables"]
+    assert tables
+    assert all({"bytes:Q4_1", "bytes:Q8_0", "token"} <= set(table["keys"]) for table in tables)
     assert all(probe["samples_s"] for probe in document["engine"]["probes"])
 
 

@@ -25,6 +25,8 @@ HUBER = 1.345
 MAX_CONDITION_NUMBER = 300.0
 # A key that is left open has at least this part of the largest in an open direction.
 OPEN_SHARE = 0.3
+# A key is a real part of an equation from this part of its largest amount over time on.
+REAL_PART = 0.05
 
 
 class Equation(NamedTuple):
@@ -132,8 +134,9 @@ def check_design(keys: Sequence[str], design: Any) -> None:
 def determined(equations: Sequence[Equation]) -> tuple[list[Equation], tuple[str, ...]]:
     """Return the equations whose rates they determine together, and the keys left out.
 
-    Of the keys that a near-null direction of the design shows, the one that the fewest
-    equations have leaves with them, until the rest is determined.
+    Of the subjects that a near-null direction of the design shows, the one that is a real part
+    of the fewest equations leaves with them, and alone from the others, until the rest is
+    determined.
     """
     import numpy as np
 
@@ -145,12 +148,32 @@ def determined(equations: Sequence[Equation]) -> tuple[list[Equation], tuple[str
         normal = design / np.linalg.norm(design, axis=0)
         _, _, directions = np.linalg.svd(normal, full_matrices=True)
         shown = np.abs(directions[-1])
-        least = OPEN_SHARE * shown.max()
-        among = [key for key, share in zip(keys, shown, strict=True) if share >= least]
-        weakest = min(among, key=lambda key: sum(key in e.amounts for e in kept))
-        left_out.append(weakest)
-        kept = [equation for equation in kept if weakest not in equation.amounts]
+        is_real = design >= REAL_PART * design.max(axis=0)
+        loss = {
+            subject: is_real[:, [_subject(key) == subject for key in keys]].any(axis=1)
+            for place, key in enumerate(keys)
+            if shown[place] >= OPEN_SHARE * shown.max()
+            for subject in [_subject(key)]
+        }
+        gone = min(loss, key=lambda subject: (int(loss[subject].sum()), subject))
+        left_out += [key for key in keys if _subject(key) == gone]
+        kept = [
+            e._replace(amounts={k: n for k, n in e.amounts.items() if _subject(k) != gone})
+            for e, is_lost in zip(kept, loss[gone], strict=True)
+            if not is_lost
+        ]
     return kept, tuple(left_out)
+
+
+def _subject(key: str) -> str:
+    """Name what a key is measured for: attention of a setting and head size, weights of a type."""
+    kind, _, rest = key.partition(":")
+    if kind in ("attention", "kv"):
+        return ":".join(("attention", *rest.split(":")[:4]))
+    if kind in ("bytes", "rows"):
+        type_name, at, _ = rest.partition("@")
+        return f"bytes:{type_name}{at}"
+    return key
 
 
 def _covariance(jacobian: Any, scaled_residuals: Any, solution: Any) -> Any:

@@ -21,7 +21,7 @@ from cpubound.profile.values import SaturationPoint
 # The saturation point: the smallest thread count within this of the best.
 TOLERANCE = 0.03
 # Two counts do not tell three parameters: then the sharpness is the one that two published
-# Zen 4 series gave (tests/test_saturation.py fits them again).
+# Zen 4 series gave (tests/cost/test_law.py fits them again).
 USUAL_SHARPNESS = 3.0
 LAW_COUNTS = 3
 SHARPNESS_RANGE = (0.5, 16.0)

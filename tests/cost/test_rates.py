@@ -163,6 +163,7 @@ def test_a_table_of_whole_rates_has_no_costs(key: str) -> None:
     [
         ("Q4_K", ("Q4_0", "Q5_K"), "Q4_0", NEIGHBOUR_ERROR),  # both repacked
         ("Q5_K", ("Q4_K", "Q3_K"), "Q3_K", NEIGHBOUR_ERROR),  # neither, though Q4_K is as near
+        ("Q3_K", ("Q2_K", "Q5_K"), "Q5_K", NEIGHBOUR_ERROR),  # Q2_K is nearer, but repacked
         ("Q6_K", ("Q2_K",), "Q2_K", OTHER_STORAGE_ERROR),
         ("IQ4_NL", ("Q4_0", "MXFP4"), "Q4_0", NEIGHBOUR_ERROR),
         ("IQ4_XS", ("Q4_1", "Q8_0"), "Q8_0", NEIGHBOUR_ERROR),
