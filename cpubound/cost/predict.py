@@ -260,7 +260,7 @@ def choose_basis(
 
     def covers(table: RateTable) -> bool:
         known = [n for key, n in weight_bytes.items() if find_price(table, key) is not None]
-        return sum(known) >= needed
+        return sum(known) >= needed and cost_of(table, step_terms(traffic)).seconds > 0
 
     measured = None if profile.engine is None else table_at(profile.engine.tables, threads)
     if measured is not None and covers(measured):

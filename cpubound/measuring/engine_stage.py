@@ -104,6 +104,8 @@ def calibrate_engine(
         stage.close()
     seen = [cell for cell in cells if cell.runs_s]
     failures = {f"probe {name} failed: {reason}": None for name, reason in stage.failed.items()}
+    if stage.joint_failure is not None:
+        failures[f"probes failed when they took turns: {stage.joint_failure}"] = None
     identity = runner.identity()
     tables, open_rates = derive_tables([cell.record() for cell in seen])
     engine = EngineCalibration(
@@ -197,6 +199,7 @@ class _Stage:
     ) -> None:
         self.order = random.Random(seed)
         self.failed: dict[str, str] = {}
+        self.joint_failure: str | None = None  # of probes that run alone
         self._runner = runner
         self._write = write_model
         self._folder = folder
@@ -237,10 +240,11 @@ class _Stage:
                 )
             except EngineUnavailable:
                 raise
-            except (MachineError, ModelFileError):
+            except (MachineError, ModelFileError) as error:
                 # One of them did it: each alone tells which.
                 cells = [cell for cell in ready if self._survives(cell)]
                 if len(cells) == len(ready):
+                    self.joint_failure = str(error)
                     return
                 continue
             for cell, row in zip(ready, samples, strict=True):

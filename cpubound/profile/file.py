@@ -141,6 +141,7 @@ def decode_profile(data: bytes, source: str) -> MachineProfile:
 
 class _Head(msgspec.Struct):
     schema: str | None = None
+    created: str | None = None
 
 
 def _check_values(profile: MachineProfile, source: str, remedy: str) -> None:
@@ -153,10 +154,12 @@ def _check_values(profile: MachineProfile, source: str, remedy: str) -> None:
 
 def _keep_older(path: Path) -> None:
     try:
-        stamp = decode_profile(path.read_bytes(), str(path)).created
-    except ProfileError:
-        stamp = f"damaged-{int(path.stat().st_mtime)}"
-    stamp = re.sub(r"[^0-9A-Za-z]+", "-", stamp).strip("-")
+        # Of any version: one that is too old to be read is not damaged.
+        stamp = msgspec.json.decode(path.read_bytes(), type=_Head).created or ""
+    except msgspec.DecodeError:
+        stamp = ""
+    stamp = stamp or f"damaged-{int(path.stat().st_mtime)}"
+    stamp = re.sub(r"[^0-9A-Za-z]+", "-", stamp[:40]).strip("-")
     kept = path.with_name(f"profile-{stamp}.json")
     if not kept.exists():
         _write_atomically(kept, path.read_bytes())

@@ -172,6 +172,10 @@ class RateTable(msgspec.Struct, frozen=True, kw_only=True):
         square = {len(row) for row in self.covariance} <= {n} and len(self.covariance) in (0, n)
         if len(self.seconds) != n or len(self.relative_errors) not in (0, n) or not square:
             raise ValueError(f"a rate table of {n} keys needs as many seconds and errors")
+        for key, seconds in zip(self.keys, self.seconds, strict=True):
+            # Only the cache saves time.
+            if seconds < 0 and not key.startswith("cached@"):
+                raise ValueError(f"a rate table with {seconds:g} seconds for {key}")
 
     def seconds_of(self, key: str) -> float:
         """Return the seconds of a unit, 0 for a key that the table does not have."""

@@ -502,3 +502,10 @@ def test_an_error_of_half_is_that_of_what_stands_at_read_bandwidth() -> None:
     cost = basis.cost(step_terms(traffic))
     known, unknown = 0.095 / 20, 0.005 / 30
     assert cost.error_s == pytest.approx(math.hypot(0.01 * known, UNMEASURED_ERROR * unknown))
+
+
+def test_a_table_in_which_nothing_costs_time_predicts_nothing() -> None:
+    engine = build_engine({}, seconds={"bytes:Q4_0": 0.0})
+    profile = build_profile({1: 20.0 * GB}, engine)
+    prediction = predict_decode(profile, build_traffic({"Q4_0": 10**9}), 1)
+    assert prediction.basis == "ceiling"

@@ -228,8 +228,9 @@ class LonelyRunner(FakeRunner):
 
 
 def test_an_engine_that_dies_of_all_probes_together_ends_the_round(calibrate, lab: Lab) -> None:
-    engine, _ = calibrate(lab, LonelyRunner(seconds_per_step=lab.seconds_of), seconds=2.5)
+    engine, warnings = calibrate(lab, LonelyRunner(seconds_per_step=lab.seconds_of), seconds=2.5)
     assert not any(run.takes_turns for run in engine.probes)
+    assert any(w.startswith("probes failed when they took turns") for w in warnings)
 
 
 def test_an_engine_that_is_gone_ends_the_stage(tmp_path: Path, calibrate, lab: Lab) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from builders import GB, build_engine, build_profile
+from builders import GB, build_engine, build_profile, build_table
 
 from cpubound.errors import MachineError, ProfileError, UsageError
 from cpubound.profile.file import (
@@ -200,3 +200,10 @@ def test_unknown_fields_of_a_newer_minor_version_are_ignored(tmp_path: Path) -> 
 
 def test_the_default_path_follows_the_environment(home: Path) -> None:
     assert default_profile_path() == home / "profile.json"
+
+
+def test_a_rate_table_with_negative_seconds_is_refused() -> None:
+    table = build_table(1, {"bytes:Q4_K": (1e-10, 0.1), "cached@40000000": (-1e-11, 0.1)})
+    assert table.seconds_of("cached@40000000") < 0
+    with pytest.raises(ValueError, match="bytes:Q4_K"):
+        build_table(1, {"bytes:Q4_K": (-1e-10, 0.1)})
