@@ -64,6 +64,11 @@ class Basis:
     def grid(self) -> Grid:
         return Grid() if self.table is None else grid_of(self.table)
 
+    def terms(self, traffic: ModelTraffic, *, is_prompt: bool = False) -> list[Term]:
+        """Return a step's terms; where no number of tokens was measured, at its own number."""
+        grid = self.grid if self.grid.tokens else self.grid._replace(tokens=(traffic.batch,))
+        return step_terms(traffic, grid, is_prompt=is_prompt)
+
     def cost(self, terms: Sequence[Term]) -> Cost:
         """Return what terms cost; what the table does not tell goes at read bandwidth."""
         if self.table is None:
@@ -116,7 +121,7 @@ def predict_decode(
     ProfileError : the profile holds no read bandwidth.
     """
     basis = choose_basis(profile, traffic, threads, transfers)
-    terms = step_terms(traffic, basis.grid)
+    terms = basis.terms(traffic)
     cost = basis.cost(terms)
     parts = _by_group(basis, terms)
     memory_s = basis.memory_seconds(terms)
@@ -179,7 +184,7 @@ def predict_prompt(
         raise ProfileError(
             "the profile has no rates for prompts: run `cpubound calibrate` with llama.cpp again"
         )
-    terms = [term for step in steps for term in step_terms(step, basis.grid, is_prompt=True)]
+    terms = [term for step in steps for term in basis.terms(step, is_prompt=True)]
     cost = basis.cost(terms)
     parts = _by_group(basis, terms)
     low_s, high_s = _interval(profile, basis, threads, steps[0], cost)
@@ -226,7 +231,7 @@ def predict_parts(
     """
     basis = choose_basis(profile, traffic, threads)
     by_part: dict[str, list[Term]] = {}
-    for term in step_terms(traffic, basis.grid):
+    for term in basis.terms(traffic):
         by_part.setdefault(term.part, []).append(term)
     found = {}
     for part in PARTS:

@@ -509,3 +509,21 @@ def test_a_table_in_which_nothing_costs_time_predicts_nothing() -> None:
     profile = build_profile({1: 20.0 * GB}, engine)
     prediction = predict_decode(profile, build_traffic({"Q4_0": 10**9}), 1)
     assert prediction.basis == "ceiling"
+
+
+@pytest.mark.parametrize("batch", [2, 8, 32])
+def test_a_batch_reads_the_weights_once_where_only_the_bandwidth_is_known(batch: int) -> None:
+    traffic = compute_traffic(resolve_model("llama-3.2-1b:Q4_0"), depth_tokens=0, batch=batch)
+    prediction = predict_decode(build_profile(BANDWIDTH), traffic, 2)
+    assert prediction.basis == "ceiling"
+    assert prediction.tokens_per_s == pytest.approx(prediction.ceiling_tokens_per_s, rel=0.01)
+
+
+def test_a_batch_that_was_not_measured_costs_its_weights_once() -> None:
+    profile = build_profile(BANDWIDTH, build_engine(RATES))
+    spec = resolve_model("llama-3.2-1b:Q4_0")
+    one, eight = (
+        predict_decode(profile, compute_traffic(spec, depth_tokens=0, batch=n), 2) for n in (1, 8)
+    )
+    assert eight.seconds.weights == pytest.approx(one.seconds.weights, rel=1e-6)
+    assert any("taken as free" in assumption for assumption in eight.assumptions)
