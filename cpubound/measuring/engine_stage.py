@@ -107,7 +107,8 @@ def calibrate_engine(
     if stage.joint_failure is not None:
         failures[f"probes failed when they took turns: {stage.joint_failure}"] = None
     identity = runner.identity()
-    tables, open_rates = derive_tables([cell.record() for cell in seen])
+    records = tuple(cell.record() for cell in seen)
+    tables, open_rates = derive_tables(records)
     engine = EngineCalibration(
         name=identity.name,
         version=identity.version,
@@ -115,7 +116,7 @@ def calibrate_engine(
         features=identity.features,
         tables=tables,
         noise=_noise_floor(seen),
-        probes=tuple(cell.record() for cell in seen),
+        probes=records,
     )
     return engine, (*failures, *open_rates)
 
@@ -162,8 +163,7 @@ def _split(cells: Sequence[MeasuredCell], at_least: int) -> list[list[MeasuredCe
     size = 0
     for cell in cells:
         parts[-1].append(cell)
-        traffic = probe_traffic(cell.probe, cell.setting, PASSES)
-        size += traffic.weights_read_bytes + traffic.kv_read_bytes
+        size += cell.turn_bytes
         if size >= at_least:
             parts.append([])
             size = 0
@@ -230,10 +230,7 @@ class _Stage:
     def _rotate(self, cells: Sequence[MeasuredCell], reference: float) -> None:
         """Time some tokens of every cell, in turn; a probe that fails is left out."""
         while cells and isinstance(self._runner, TurnTaker):
-            ready = [cell for cell in cells if self._is_open(cell.probe)]
-            settings = [self._settings(cell) for cell in ready]
-            if not ready:
-                return
+            settings = [self._settings(cell) for cell in cells]
             try:
                 samples = self._runner.rotate(
                     settings, passes=PASSES, seed=self.order.randrange(2**31)
@@ -242,12 +239,13 @@ class _Stage:
                 raise
             except (MachineError, ModelFileError) as error:
                 # One of them did it: each alone tells which.
-                cells = [cell for cell in ready if self._survives(cell)]
-                if len(cells) == len(ready):
+                survivors = [cell for cell in cells if self._survives(cell)]
+                if len(survivors) == len(cells):
                     self.joint_failure = str(error)
                     return
+                cells = survivors
                 continue
-            for cell, row in zip(ready, samples, strict=True):
+            for cell, row in zip(cells, samples, strict=True):
                 cell.runs_s.append(row)
                 cell.references.append(reference)
             return
@@ -265,10 +263,11 @@ class _Stage:
         return True
 
     def _run(self, cell: MeasuredCell, reference: float) -> None:
-        if cell.probe.name in self.failed or not self._is_open(cell.probe):
+        if cell.probe.name in self.failed:
             return
+        settings = self._settings(cell)
         try:
-            samples = self._runner.run(self._settings(cell)).samples_s
+            samples = self._runner.run(settings).samples_s
         except EngineUnavailable:
             raise
         except (MachineError, ModelFileError) as error:
@@ -283,7 +282,7 @@ class _Stage:
         setting = cell.setting
         span = MAX_PROMPT_TOKENS if setting.prompt_tokens is not None else MAX_TOKENS + 1
         return RunSettings(
-            model_path=str(self._open[cell.probe.name][0]),
+            model_path=str(self._open_file(cell.probe)),
             threads=cell.threads,
             depth_tokens=setting.depth_tokens,
             tokens=cell.tokens,
@@ -295,13 +294,13 @@ class _Stage:
             flash_attn=setting.flash_attn,
         )
 
-    def _is_open(self, probe: Probe) -> bool:
-        """Tell whether the probe's file is there; write it if it is not."""
+    def _open_file(self, probe: Probe) -> Path:
+        """Return the probe's file, written if it is not there."""
         if probe.name not in self._open:
             path = probe.path(self._folder)
             self._write(probe.spec, path)
             self._open[probe.name] = (path, _open_size(probe))
-        return True
+        return self._open[probe.name][0]
 
     def _make_room(self, probes: Sequence[Probe]) -> None:
         wanted = {probe.name for probe in probes}

@@ -20,12 +20,8 @@ else:
     import tomli as tomllib
 
 
-class ProbeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A llama-like model of one quant type that measures the engine's rate for it.
-
-    With ``helpers`` it is made of the first so many types of the plan only. It takes turns
-    with the other probes (``in_turn``), is decoded alone, or both.
-    """
+class LlamaShape(msgspec.Struct, frozen=True, kw_only=True):
+    """The widths of a llama-like model."""
 
     name: str
     width: int
@@ -33,11 +29,17 @@ class ProbeShape(msgspec.Struct, frozen=True, kw_only=True):
     heads: int
     kv_heads: int
     head_dim: int
+
+
+class ProbeShape(LlamaShape, frozen=True, kw_only=True):
+    """A llama-like model of one quant type that measures the engine's rate for it.
+
+    With ``helpers`` it is made of the first so many types of the plan only.
+    """
+
     max_layers: int
     size: int = 1  # in probe sizes
     helpers: int | None = None
-    in_turn: bool = True
-    alone: bool = False
 
     @property
     def layer_elements(self) -> int:
@@ -47,30 +49,18 @@ class ProbeShape(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * query + 2 * key + 3 * self.width * self.ffn
 
 
-class AttentionShape(msgspec.Struct, frozen=True, kw_only=True):
+class AttentionShape(LlamaShape, frozen=True, kw_only=True):
     """A model of next to no weights whose KV cache measures attention."""
 
-    name: str
-    width: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    head_dim: int
     layers: int
     depths: tuple[int, ...]
     prompts: bool = True  # whether it measures prompts too
     far: bool = False  # of long contexts: F16 alone, and not in a quick plan
 
 
-class BatchShape(msgspec.Struct, frozen=True, kw_only=True):
+class BatchShape(LlamaShape, frozen=True, kw_only=True):
     """A llama-like model of one quant type whose weights multiply many tokens at once."""
 
-    name: str
-    width: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    head_dim: int
     layers: int
 
 

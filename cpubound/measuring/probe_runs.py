@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cpubound.cost.terms import Grid
-from cpubound.measuring.probes import Probe, ProbeCell, probe_terms
+from cpubound.measuring.probes import Probe, ProbeCell, probe_terms, probe_traffic
 from cpubound.profile.values import ProbeRun
 
 
@@ -20,6 +21,12 @@ class MeasuredCell:
     grid: Grid
     runs_s: list[tuple[float, ...]] = field(default_factory=list)
     references: list[float] = field(default_factory=list)
+
+    @cached_property
+    def turn_bytes(self) -> int:
+        """Bytes that a token of it reads: what it pushes out of the caches in its turn."""
+        traffic = probe_traffic(self.probe, self.setting, self.tokens)
+        return traffic.weights_read_bytes + traffic.kv_read_bytes
 
     @property
     def samples_s(self) -> tuple[float, ...]:

@@ -11,6 +11,7 @@ from cpubound.measuring.plan import (
     AttentionShape,
     BatchShape,
     FamilyShape,
+    LlamaShape,
     Plan,
     ProbeShape,
     helper_types,
@@ -150,8 +151,7 @@ def _weight_probe(shape: ProbeShape, type_name: str, target_bytes: int) -> Probe
     layers = probe_layers(shape, type_name, target_bytes)
     name = f"{shape.name}-{layers}x{shape.width}-{type_name}"
     spec = llama_spec(name, shape, layers, type_name)
-    cells = (EMPTY_CACHE,) * shape.in_turn + (ALONE,) * shape.alone
-    return Probe(name=name, type=type_name, spec=spec, cells=cells)
+    return Probe(name=name, type=type_name, spec=spec, cells=(EMPTY_CACHE,))
 
 
 def _cached_probes(
@@ -247,9 +247,7 @@ def _attention_probe(shape: AttentionShape, depth: int, plan: Plan) -> Probe:
     return Probe(name=name, type=helper, spec=spec, cells=cells)
 
 
-def llama_spec(
-    name: str, shape: ProbeShape | BatchShape | AttentionShape, layers: int, type_name: str
-) -> ModelSpec:
+def llama_spec(name: str, shape: LlamaShape, layers: int, type_name: str) -> ModelSpec:
     """Return a llama-like model of a shape whose matrices are all of one type."""
     hyper_parameters = {
         "context_length": PROBE_CONTEXT,
