@@ -316,14 +316,6 @@ def profile_assumptions(profile: MachineProfile, threads: int) -> tuple[str, ...
 
 
 def _by_group(basis: Basis, terms: Sequence[Term]) -> SecondsByPart:
-    if basis.table is None:
-        weights = [term for term in terms if term.key.startswith(("bytes:", "experts:"))]
-        others = [term for term in terms if term.key.startswith(("kv:", "state:"))]
-        return SecondsByPart(
-            weights=basis.cost(weights).seconds,
-            attention=basis.cost(others).seconds,
-            overhead=0.0,
-        )
     seconds = {
         group: basis.cost([t for t in terms if t.key.startswith(kinds)]).seconds
         for group, kinds in _GROUPS.items()

@@ -24,12 +24,12 @@ NEIGHBOURS: tuple[tuple[str, ...], ...] = (
     ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_S", "IQ1_M"),
     ("TQ1_0", "TQ2_0"),
 )
-# How far a neighbour's time per weight may be off, relative: the median distance of two types
-# of a row in the kept runs is 0.2; of two that are stored differently, 0.5.
+# How far a neighbour's time per weight may be off, relative, where it is stored alike and where
+# it is not (on one Zen 4 thread a Q4_1 weight takes twice a Q4_0's): judgements.
 NEIGHBOUR_ERROR, OTHER_STORAGE_ERROR = 0.20, 0.50
 # Experts of a type taken from its dense matrices: a judgement.
 EXPERTS_ERROR = 0.15
-# A head size or a band of the cache taken from the nearest that was measured.
+# A head size or a band of the cache taken from the nearest that was measured: judgements.
 OTHER_HEAD_ERROR, OTHER_BAND_ERROR = 0.15, 0.25
 # Of a batch whose cost nobody measured.
 UNMEASURED_BATCH_ERROR = 0.5
@@ -198,11 +198,10 @@ def find_price(table: RateTable, key: str) -> Price | None:
     if key in table.keys:
         return Price(amounts={key: 1.0})
     kind, _, rest = key.partition(":")
-    for prefix, find in _STAND_INS.items():
-        if kind == prefix:
-            return find(table, rest)
+    if kind == "state":
+        return None
     # A table that was fitted to whole rates has no costs of its own.
-    return Price(amounts={})
+    return _STAND_INS[kind](table, rest) if kind in _STAND_INS else Price(amounts={})
 
 
 def weight_rate(
@@ -394,10 +393,6 @@ def _prompt(table: RateTable, rest: str) -> Price | None:
     )
 
 
-def _nothing(table: RateTable, rest: str) -> Price | None:
-    return None
-
-
 def _bytes_ratio(type_name: str, other: str) -> float:
     """Return a type's seconds per byte over a neighbour's, at the same time per weight."""
     if "F32" in (type_name, other):
@@ -413,5 +408,4 @@ _STAND_INS: dict[str, Callable[[RateTable, str], Price | None]] = {
     "attention": _attention,
     "kv": _kv,
     "prompt": _prompt,
-    "state": _nothing,
 }
