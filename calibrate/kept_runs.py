@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import lzma
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -21,14 +20,10 @@ from cpubound.cost.values import Prediction
 from cpubound.model.resolve import resolve_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelTraffic
+from cpubound.package_data import parse_toml
 from cpubound.profile.file import decode_profile
 from cpubound.profile.values import MachineProfile
 from cpubound.validation.cells import Setting
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 RUNS_FOLDER = Path(__file__).with_name("runs")
 SETS_FILE = Path(__file__).with_name("held_out.toml")
@@ -131,7 +126,7 @@ class JudgedCell(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_groups(path: Path = SETS_FILE) -> dict[str, list[Group]]:
     """Read the groups of cells by set."""
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    data = parse_toml(path.read_text(encoding="utf-8"))
     return {name: msgspec.convert(data.get(name, []), list[Group]) for name in SETS}
 
 

@@ -16,13 +16,14 @@ from cpubound.profile.file import save_profile
 from cpubound.units import GB
 
 PACKAGE = Path(cpubound.__file__).parent
-GROUND = {"errors", "units", "stats", "trust", "llama_facts"}
+GROUND = {"errors", "units", "stats", "trust", "package_data", "llama_facts"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "stats": set(),
     "llama_facts": {"errors"},
     "trust": set(),
+    "package_data": set(),
     "machine": GROUND,
     "model": GROUND,
     "theory": GROUND | {"model"},

@@ -14,17 +14,12 @@ form errors are data (``interval.toml``), set on the interval set of the kept ru
 from __future__ import annotations
 
 import math
-import sys
 from functools import cache
-from importlib.resources import files
 from typing import Annotated
 
 import msgspec
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from cpubound.package_data import read_toml
 
 # Two-sided 90 % of a normal distribution.
 NORMAL_90 = 1.645
@@ -82,8 +77,7 @@ def read_form_errors(basis: str, threads: int, depth_tokens: int) -> FormErrors:
 @cache
 def read_table() -> dict[str, dict[str, dict[str, FormErrors]]]:
     """Read ``interval.toml``: form errors by basis, threads and depth."""
-    text = files("cpubound.cost").joinpath("interval.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
+    data = read_toml("cost", "interval.toml")
     return msgspec.convert(
         {basis: data[basis] for basis in ("engine", "kernel")},
         dict[str, dict[str, dict[str, FormErrors]]],

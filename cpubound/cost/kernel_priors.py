@@ -8,17 +8,12 @@ to machine.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from cpubound.package_data import read_toml
 
 # Where nothing is known of a type, its factor may be off by this (one σ of the logarithm).
 UNKNOWN_TYPE_ERROR = 0.5
@@ -104,8 +99,7 @@ def isa_of_cpu(cpu_info: str | None) -> str | None:
 
 @cache
 def _read_tables() -> dict[str, dict[str, tuple[float, float]]]:
-    text = (files("cpubound.cost") / "kernel_priors.toml").read_text("utf-8")
     return {
         table: {name: (float(value), float(error)) for name, (value, error) in rows.items()}
-        for table, rows in tomllib.loads(text).items()
+        for table, rows in read_toml("cost", "kernel_priors.toml").items()
     }

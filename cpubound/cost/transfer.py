@@ -13,10 +13,8 @@ either side of the truth.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Annotated
 
 import msgspec
@@ -24,12 +22,8 @@ import msgspec
 from cpubound import stats
 from cpubound.cost.rates import interpolate, neighbours
 from cpubound.model.quant import quant_type
+from cpubound.package_data import read_toml
 from cpubound.profile.values import MachineProfile, RateTable
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # Where our kernel runs the same instructions on another CPU, the ratio may differ by this: so
 # much types differ beside each other between x86 CPUs (cost/kernel_priors.toml, from published
@@ -191,5 +185,4 @@ def isa_of(architecture: str) -> str:
 @cache
 def read_transfers() -> dict[str, Transfer]:
     """Read ``transfer.toml``: ratios by instruction set."""
-    text = files("cpubound.cost").joinpath("transfer.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), dict[str, Transfer])
+    return msgspec.convert(read_toml("cost", "transfer.toml"), dict[str, Transfer])

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping
-from importlib.resources import files
-from typing import Any
 
 import msgspec
 
 from cpubound.errors import UsageError
 from cpubound.model.quant import quant_type
+from cpubound.package_data import read_toml
 from cpubound.units import MIB
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 class LlamaShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,9 +116,7 @@ def load_plan(name: str = "standard", types: tuple[str, ...] | None = None) -> P
     ------
     UsageError : an unknown type.
     """
-    data: Mapping[str, Any] = tomllib.loads(
-        files("cpubound.measuring").joinpath("plans.toml").read_text(encoding="utf-8")
-    )
+    data = read_toml("measuring", "plans.toml")
     shapes = {key: value for key, value in data.items() if key.endswith("shapes")}
     plan = msgspec.convert({**data[name], **shapes}, Plan)
     if types is not None:

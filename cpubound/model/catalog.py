@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from cpubound.errors import UsageError
-from cpubound.model.data import list_names, read_toml
 from cpubound.model.ftype import COMMON_FILE_TYPES, DEFAULT_FILE_TYPE
 from cpubound.model.hf import shape_from_config
 from cpubound.model.layout import ModelShape
 from cpubound.model.values import ModelSpec
+from cpubound.package_data import list_names, read_toml
 
-_FOLDER = "catalogue"
+_FOLDER = ("model", "catalogue")
 _SUFFIX = ".toml"
 _FEW = 4  # names that a message suggests
 
@@ -53,7 +53,7 @@ class CatalogEntry:
 @cache
 def catalog_names() -> tuple[str, ...]:
     """Return the names of all models in the catalogue, sorted."""
-    return list_names(_FOLDER, _SUFFIX)
+    return list_names(*_FOLDER, suffix=_SUFFIX)
 
 
 @cache
@@ -62,7 +62,7 @@ def catalog_entry(name: str) -> CatalogEntry:
     wanted = name.lower()
     if wanted not in catalog_names():
         raise UsageError(f"no model of this name ({name}): {_nearest_names(wanted)}")
-    data = read_toml(_FOLDER, wanted + _SUFFIX)
+    data = read_toml(*_FOLDER, wanted + _SUFFIX)
     own_file_types = tuple(data.get("more_file_types", ()))
     return CatalogEntry(
         name=wanted,

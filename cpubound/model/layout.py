@@ -14,10 +14,10 @@ from math import prod
 
 from cpubound.errors import UsageError
 from cpubound.llama_facts import MAX_LAYERS
-from cpubound.model.data import read_toml
 from cpubound.model.ftype import file_type
 from cpubound.model.ftype.tensor_types import NamedShape, tensor_types
 from cpubound.model.values import HyperParameter, ModelSpec, QuantType, Tensor
+from cpubound.package_data import read_toml
 
 EXPECTED_DIFFERENCE = 0.005  # of parameter counts
 _NamedShapes = list[tuple[str, tuple[int, ...]]]
@@ -204,7 +204,7 @@ def place_tensors(shapes: Sequence[NamedShape], types: Sequence[QuantType]) -> t
 
 @cache
 def _layouts() -> tuple[dict[str, tuple[str, ...]], dict[str, Layout]]:
-    data = read_toml("layouts.toml")
+    data = read_toml("model", "layouts.toml")
     groups = {name: tuple(lines) for name, lines in data["groups"].items()}
     found: dict[str, Layout] = {}
     for name, entry in data["architectures"].items():

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from cpubound.errors import UsageError
+from cpubound.package_data import read_toml
 from cpubound.theory.budget import Roofs, memory_bandwidth, require_positive
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DEFAULT_CHANNELS = 2
 MAX_CHANNELS = 24
@@ -116,6 +110,4 @@ def _nearest(name: str) -> str:
 
 @cache
 def _data() -> Mapping[str, Any]:
-    text = files("cpubound.theory").joinpath("presets.toml").read_text(encoding="utf-8")
-    data: Mapping[str, Any] = tomllib.loads(text)
-    return data
+    return read_toml("theory", "presets.toml")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cpubound.errors import CpuboundError, InputError
 from cpubound.model.catalog import catalog_entry, catalog_names
-from cpubound.model.data import read_toml
 from cpubound.model.hf import shape_from_config
 from cpubound.model.hf.families import FAMILIES
+from cpubound.package_data import read_toml
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -29,6 +29,10 @@ LLAMA: dict[str, Any] = {
     "rope_scaling": {"rope_type": "llama3", "factor": 32.0},
     "tie_word_embeddings": True,
 }
+
+
+def published_config(name: str) -> dict[str, Any]:
+    return dict(read_toml("model", "catalogue", f"{name}.toml")["config"])
 
 
 def test_a_config_becomes_the_keys_of_the_converter() -> None:
@@ -64,7 +68,7 @@ def test_a_config_that_says_nothing_of_the_output_means_its_class_default(
     name = {"llama": "llama-2-7b", "qwen2": "qwen2.5-7b", "gemma2": "gemma-2-2b"}.get(
         model_type, "lfm2-1.2b"
     )
-    config = dict(read_toml("catalogue", f"{name}.toml")["config"])
+    config = published_config(name)
     config.pop("tie_word_embeddings", None)
     config.pop("tie_embedding", None)
     assert shape_from_config(config, "x").tied_output is tied
@@ -113,7 +117,7 @@ def test_kinds_of_layers_become_arrays_of_heads() -> None:
 
 
 def test_blocks_may_be_letters_or_words() -> None:
-    config = dict(read_toml("catalogue", "nemotron-3-nano-30b-a3b.toml")["config"])
+    config = published_config("nemotron-3-nano-30b-a3b")
     words = {"M": "mamba", "E": "moe", "*": "attention"}
     by_words = {
         **config,
@@ -133,7 +137,11 @@ def test_an_unknown_family_is_answered_with_the_known() -> None:
 
 
 FIELDS = sorted(
-    {key for name in catalog_names() for key in read_toml("catalogue", f"{name}.toml")["config"]}
+    {
+        key
+        for name in catalog_names()
+        for key in read_toml("model", "catalogue", f"{name}.toml")["config"]
+    }
 )
 JUNK = st.recursive(
     st.none()
@@ -160,7 +168,7 @@ JUNK = st.recursive(
 def test_a_config_with_odd_values_is_read_or_refused_and_nothing_else(
     name: str, changes: dict[str, Any]
 ) -> None:
-    config = {**read_toml("catalogue", f"{name}.toml")["config"], **changes}
+    config = {**published_config(name), **changes}
     with contextlib.suppress(CpuboundError):
         shape_from_config(config, "x").at("Q4_K_M")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from cpubound.errors import InputError
-from cpubound.model.data import read_json
 from cpubound.model.hf.config import Config, Keys, common_keys
 from cpubound.model.hf.families import FAMILIES
+from cpubound.model.json_file import read_json
 from cpubound.model.layout import ModelShape
 
 MAX_CONFIG_BYTES = 2**20

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from cpubound.errors import InputError, ModelFileError
-from cpubound.model.data import read_json
+from cpubound.model.json_file import read_json
 
 MODEL_LAYER = "application/vnd.ollama.image.model"
 MAX_MANIFEST_BYTES = 2**20
