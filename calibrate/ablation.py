@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from calibrate.kept_runs import JudgedCell, KeptRun, judge_run, parse_runs, read_runs
+from calibrate.kept_runs import JudgedCell, KeptRun, judge_run, parse_runs, read_runs, runs_parser
 from cpubound import stats
 from cpubound.cost.engine_rates import derive_tables
 from cpubound.profile.values import ProbeRun, RateTable
@@ -82,7 +82,7 @@ FORMS = (
 
 def main(argv: Sequence[str]) -> int:
     """Print the table of forms."""
-    options = parse_runs("ablation", __doc__, argv, default_set="development")
+    options = parse_runs(runs_parser("ablation", __doc__, default_set="development"), argv)
     runs = read_runs(options.runs)
     judged = {
         form.name: [cell for run in runs for cell in judge_form(run, form, options.set)]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from calibrate.kept_runs import JudgedCell, judge_run, parse_runs, read_runs
+from calibrate.kept_runs import JudgedCell, judge_run, parse_runs, read_runs, runs_parser
 from calibrate.pooled import judge_without_engine
 from cpubound import stats
 from cpubound.cost.interval import DEEP_TOKENS, NORMAL_90, FormErrors, read_form_errors
@@ -28,7 +28,7 @@ SIDE = 0.95
 
 def main(argv: Sequence[str]) -> int:
     """Print ``interval.toml``."""
-    options = parse_runs("interval", __doc__, argv, default_set="interval")
+    options = parse_runs(runs_parser("interval", __doc__, default_set="interval"), argv)
     runs = read_runs(options.runs)
     judged = {
         "engine": [cell for run in runs for cell in judge_run(run, sets=(options.set,))],

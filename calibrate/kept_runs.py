@@ -190,17 +190,18 @@ def judge_run(
     ]
 
 
-def parse_runs(
-    name: str, description: str | None, argv: Sequence[str], **arguments: object
-) -> argparse.Namespace:
-    """Read the command line of an experiment on kept runs."""
+def runs_parser(
+    name: str, description: str | None, default_set: str = "judged"
+) -> argparse.ArgumentParser:
+    """Return the command line of an experiment on kept runs; the experiment may add to it."""
     parser = argparse.ArgumentParser(prog=f"python -m calibrate {name}", description=description)
     parser.add_argument("runs", nargs="*", type=Path, help="files or folders; all kept by default")
-    parser.add_argument(
-        "--set", choices=SETS, default=arguments.get("default_set", "judged"), help="of cells"
-    )
-    if name == "pooled":
-        parser.add_argument("--golden", type=Path, help="write the figures that a test pins here")
+    parser.add_argument("--set", choices=SETS, default=default_set, help="of cells")
+    return parser
+
+
+def parse_runs(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line of an experiment and refuse runs that are not there."""
     options = parser.parse_args(argv)
     missing = [path for path in options.runs if not path.exists()]
     if missing:

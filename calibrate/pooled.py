@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
-from calibrate.kept_runs import JudgedCell, KeptRun, judge_run, parse_runs, read_runs
+from calibrate.kept_runs import (
+    JudgedCell,
+    KeptRun,
+    judge_run,
+    parse_runs,
+    read_runs,
+    runs_parser,
+)
 from calibrate.transfer import fit_transfer
 from cpubound import stats
 from cpubound.cost.interval import DEEP_TOKENS
@@ -36,7 +44,9 @@ SUMMARY_COLUMNS = (
 
 def main(argv: Sequence[str]) -> int:
     """Print every cell with its errors in all runs, and the statistics of the marks."""
-    options = parse_runs("pooled", __doc__, argv)
+    parser = runs_parser("pooled", __doc__)
+    parser.add_argument("--golden", type=Path, help="write the figures that a test pins here")
+    options = parse_runs(parser, argv)
     runs = read_runs(options.runs)
     if options.golden is not None:
         options.golden.write_bytes(
@@ -72,15 +82,20 @@ def golden_figures(runs: Sequence[KeptRun]) -> dict[str, dict[str, float]]:
             cell for run in runs for cell in judge_without_engine(run, runs, "judged")
         ]
     return {
-        name: {
-            "cells": float(len(cells)),
-            "median_abs_error": round(stats.median([abs(c.error) for c in cells]), 4),
-            "p95_abs_error": round(stats.quantile([abs(c.error) for c in cells], 0.95), 4),
-            "bias": round(stats.median([c.error for c in cells]), 4),
-            "inside": round(sum(c.is_inside for c in cells) / len(cells), 4),
-            "median_width": round(stats.median([c.width for c in cells]), 4),
-        }
+        name: {figure: round(value, 4) for figure, value in _figures(cells).items()}
         for name, cells in groups.items()
+    }
+
+
+def _figures(cells: Sequence[JudgedCell]) -> dict[str, float]:
+    absolute = [abs(cell.error) for cell in cells]
+    return {
+        "cells": float(len(cells)),
+        "median_abs_error": stats.median(absolute),
+        "p95_abs_error": stats.quantile(absolute, 0.95),
+        "bias": stats.median([cell.error for cell in cells]),
+        "inside": sum(cell.is_inside for cell in cells) / len(cells),
+        "median_width": stats.median([cell.width for cell in cells]),
     }
 
 
@@ -153,7 +168,7 @@ def _groups(judged: Sequence[JudgedCell]) -> dict[str, list[JudgedCell]]:
 
 
 def _summary(name: str, cells: Sequence[JudgedCell]) -> tuple[str, ...]:
-    absolute = [abs(cell.error) for cell in cells]
+    figures = _figures(cells)
     noise = [c.cell.noise_floor for c in cells if c.cell.noise_floor is not None]
     naive = [
         abs(c.prediction.ceiling_tokens_per_s / c.cell.observed_tokens_per_s - 1) for c in cells
@@ -161,11 +176,11 @@ def _summary(name: str, cells: Sequence[JudgedCell]) -> tuple[str, ...]:
     return (
         name,
         str(len(cells)),
-        f"{stats.median(absolute) * 100:.1f} %",
-        f"{stats.quantile(absolute, 0.95) * 100:.1f} %",
-        format_percent(stats.median([cell.error for cell in cells])),
-        f"{sum(cell.is_inside for cell in cells) / len(cells) * 100:.0f} %",
-        f"{stats.median([cell.width for cell in cells]) * 100:.0f} %",
+        f"{figures['median_abs_error'] * 100:.1f} %",
+        f"{figures['p95_abs_error'] * 100:.1f} %",
+        format_percent(figures["bias"]),
+        f"{figures['inside'] * 100:.0f} %",
+        f"{figures['median_width'] * 100:.0f} %",
         f"{stats.median(noise) * 100:.1f} %" if noise else "–",
         f"{stats.median(naive) * 100:.1f} %",
     )

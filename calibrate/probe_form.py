@@ -39,7 +39,6 @@ class Row:
 
     probe: Probe
     path: str
-    size_mb: int
     width: int
     layers: int
     seconds: dict[tuple[int, str], list[float]] = field(default_factory=dict)
@@ -107,7 +106,7 @@ def _write(type_name: str, sizes: Sequence[int], folder: Path, runner: LlamaCppR
             path = folder / f"{spec.name}.gguf"
             write_model(spec, path, quantize=runner.quantize)
             probe = Probe(name=spec.name, type=type_name, spec=spec, cells=(ALONE,))
-            rows.append(Row(probe=probe, path=str(path), size_mb=size, width=width, layers=layers))
+            rows.append(Row(probe=probe, path=str(path), width=width, layers=layers))
     return rows
 
 

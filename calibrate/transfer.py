@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Sequence
 
-from calibrate.kept_runs import parse_runs, read_runs
+from calibrate.kept_runs import parse_runs, read_runs, runs_parser
 from cpubound import stats
 from cpubound.cost.rates import interpolate, neighbours, table_at
 from cpubound.cost.transfer import Ratio, Transfer, isa_of, kernel_speed, own_rates
@@ -25,7 +25,7 @@ MAX_ERROR = 1.0
 
 def main(argv: Sequence[str]) -> int:
     """Print ``transfer.toml``."""
-    options = parse_runs("transfer", __doc__, argv)
+    options = parse_runs(runs_parser("transfer", __doc__), argv)
     profiles: dict[str, list[MachineProfile]] = {}
     for run in read_runs(options.runs):
         profiles.setdefault(isa_of(run.profile.machine.architecture), []).append(run.profile)
