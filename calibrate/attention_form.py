@@ -3,7 +3,7 @@
 Models of next to no weights; KV bytes per second of what a depth adds to an empty cache. A
 query head goes through a KV head's keys and values once, so the rate falls as query heads
 share a KV head; it bends where the cells of a head leave a cache, sooner where many KV heads
-lie side by side.
+lie side by side. How many cells are allocated decides where keys and values lie.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import product
 
 from cpubound import stats
 from cpubound.engine.inprocess import LlamaCppRunner, open_runner
@@ -34,6 +35,7 @@ ROOM = 64  # tokens behind the deepest cache
 def main(argv: Sequence[str]) -> int:
     """Print a row for each shape, KV type, flash-attention and thread count."""
     options = _parse(argv)
+    contexts = options.contexts or [max(options.depths) + ROOM]
     rows = []
     for heads, kv_heads, head_dim in SHAPES:
         shape = AttentionShape(
@@ -51,18 +53,21 @@ def main(argv: Sequence[str]) -> int:
             path = folder / "model.gguf"
             write_model(spec, path, quantize=runner.quantize)
             for kv_type, flash_attn in SETTINGS:
-                for threads in options.threads:
-                    rates = _rates(runner, spec, str(path), options, kv_type, flash_attn, threads)
+                for threads, n_ctx in product(options.threads, contexts):
+                    rates = _rates(
+                        runner, spec, str(path), options, kv_type, flash_attn, threads, n_ctx
+                    )
                     rows.append(
                         (
                             f"{heads}/{kv_heads} × {head_dim}",
                             kv_type,
                             "on" if flash_attn else "off",
                             str(threads),
+                            str(n_ctx),
                             *(f"{rate:.1f}" for rate in rates),
                         )
                     )
-    columns = ("heads", "KV", "fa", "threads", *(str(depth) for depth in options.depths))
+    columns = ("heads", "KV", "fa", "threads", "cells", *(str(depth) for depth in options.depths))
     table = Table(columns=columns, rows=tuple(rows), right=frozenset(columns[3:]))
     print(render_table(table, "markdown"))
     return 0
@@ -76,6 +81,7 @@ def _rates(
     kv_type: str,
     flash_attn: bool,
     threads: int,
+    n_ctx: int,
 ) -> list[float]:
     """Return GB/s of the KV bytes that each depth adds to an empty cache."""
 
@@ -97,7 +103,7 @@ def _rates(
                 threads=threads,
                 depth_tokens=depth,
                 tokens=options.tokens,
-                n_ctx=max(options.depths) + ROOM,
+                n_ctx=n_ctx,
                 kv_type_k=kv_type,
                 kv_type_v=kv_type,
                 flash_attn=flash_attn,
@@ -117,6 +123,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m calibrate attention_form", description=__doc__)
     parser.add_argument(
         "--depths", type=int, nargs="+", default=[256, 1024, 2048, 4096, 8192, 16384, 32000]
+    )
+    parser.add_argument(
+        "--contexts", type=int, nargs="+", help="cells to allocate (default: for the deepest)"
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--tokens", type=int, default=6)

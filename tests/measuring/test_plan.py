@@ -179,7 +179,7 @@ USUAL_S = {
     "cached": -1 / 100e9,
 }
 # Where a fit is too sure of itself by more than ten times this, it is refused.
-MOST = 100.0
+MOST = 105.0
 # Of integers and doubles no model is made.
 TYPES = [q.name for q in QUANT_TYPES if not re.fullmatch(r"I\d+|F64", q.name)]
 SUBSETS = [
