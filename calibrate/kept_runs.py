@@ -131,9 +131,14 @@ def load_groups(path: Path = SETS_FILE) -> dict[str, list[Group]]:
 
 
 def write_run(run: KeptRun, path: Path) -> None:
-    """Write a run as one compressed file."""
+    """Write a run as one compressed file, without the rate tables, which its probes give."""
+    profile = run.profile
+    if profile.engine is not None:
+        engine = msgspec.structs.replace(profile.engine, tables=())
+        profile = msgspec.structs.replace(profile, engine=engine)
+    data = msgspec.json.encode(msgspec.structs.replace(run, profile=profile))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lzma.compress(msgspec.json.encode(run), preset=9))
+    path.write_bytes(lzma.compress(data, preset=9))
 
 
 def read_run(path: Path) -> KeptRun:

@@ -83,6 +83,13 @@ def test_form_errors_are_those_with_which_a_side_holds() -> None:
     assert 0.019 < form.faster <= 0.045 / 1.645 + 0.005
 
 
+def test_few_runs_widen_the_form_errors_as_students_quantile_does() -> None:
+    # Of a table: 6.314 for one degree of freedom, 2.132 for four, 1.645 for the normal law.
+    assert interval.widening(1) == interval.widening(2) == pytest.approx(6.314 / 1.645, rel=1e-3)
+    assert interval.widening(5) == pytest.approx(2.132 / 1.645, rel=1e-3)
+    assert interval.widening(10**6) == pytest.approx(1.0, rel=1e-4)
+
+
 def test_form_errors_are_one_sided_where_the_errors_are() -> None:
     run = kept_run(errors=(0.05, 0.08, 0.10, 0.20), set_name="interval")
     form = interval.form_errors(judge_run(run, sets=("interval",)))

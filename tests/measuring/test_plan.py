@@ -233,9 +233,7 @@ def test_every_plan_determines_its_rates_whatever_the_types(
     assert determined(rows) == (rows, ())
     # A model all of F32 moves 4 bytes for a weight: its rows hardly show beside them.
     assert condition_number(design) < (MOST if types != ("F32",) else 1.7 * MOST)
-    # Between the ends of the threads a quick plan of one type has nothing to spare.
-    is_tight = name == "quick" and where == "between"
-    assert len(rows) >= len(keys) + (0 if is_tight else 1)
+    assert len(rows) > len(keys)
 
 
 @pytest.mark.parametrize("cache", [0, None, 4 * MIB, 300 * MIB, GIB])
