@@ -68,7 +68,7 @@ def widening(runs: int) -> float:
 
 
 def form_errors(cells: Sequence[JudgedCell], widened: float = 1.0) -> FormErrors:
-    """Return ``widened`` times the form errors with which 95 % of the cells are within each side."""
+    """Return the form errors that hold 95 % of the cells on each side, times ``widened``."""
     faster, slower = [], []
     for cell in cells:
         p = cell.prediction
