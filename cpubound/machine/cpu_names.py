@@ -31,8 +31,49 @@ _NOISE = re.compile(
     re.VERBOSE,
 )
 _DROPPED_WORDS = frozenset(
-    """amd intel arm aws amazon ampere(r) qualcomm nvidia microsoft azure google broadcom
-    cpu cpus processor processors soc apu chip the series scalable mobile desktop virtual""".split()
+    ("amd", "intel", "arm", "aws", "amazon", "qualcomm", "nvidia", "microsoft", "google")
+    + ("cpu", "cpus", "processor", "processors", "soc", "apu", "chip", "series", "scalable")
+)
+_GPU = re.compile(
+    r"\b(?:geforce|quadro|tesla|instinct|radeon|rtx|gtx|gpu|arc [ab]\d{3}|[abhv][12]00|a10g?"
+    r"|l40?s?|t4|mi\d{3}[ax]?)\b"
+)
+_WORDS = frozenset(
+    "amd intel arm aws amazon qualcomm nvidia microsoft azure google cpu cpus processor processors "
+    "soc apu chip series scalable".split()  # noqa: SIM905 (words read better than a list)
+)
+_GPU = re.compile(
+    r"\b(?:geforce|quadro|tesla|instinct|radeon|rtx|gtx|gpu|arc [ab]\d{3}|[abhv][12]00|a10g?|l40?s?|t4"
+    r"|mi\d{3}[ax]?)\b"
+)
+_WORDS = frozenset(
+    [
+        "amd",
+        "intel",
+        "arm",
+        "aws",
+        "amazon",
+        "ampere(r)",
+        "qualcomm",
+        "nvidia",
+        "microsoft",
+        "azure",
+        "google",
+        "broadcom",
+        "cpu",
+        "cpus",
+        "processor",
+        "processors",
+        "soc",
+        "apu",
+        "chip",
+        "the",
+        "series",
+        "scalable",
+        "mobile",
+        "desktop",
+        "virtual",
+    ]
 )
 _GPU = re.compile(
     r"\b(geforce|quadro|tesla|instinct|firepro|rtx|gtx|radeon\s+(?:rx|pro|vii)|rx\s*\d{4}|arc\s+[ab]\d{3}"
@@ -91,7 +132,7 @@ def _words(name: str) -> tuple[str, ...]:
         text = pattern.sub(replacement, text)
     words = [word for word in _WORDS.findall(text) if word not in _DROPPED_WORDS]
     # AMD sells the same silicon with and without PRO; Apple's Pro is another chip.
-    if "ryzen" in words:
+    if "ryzen" in words or "threadripper" in words:
         words = [word for word in words if word != "pro"]
     return tuple(words)
 
@@ -137,7 +178,7 @@ def _only_one_with(words: tuple[str, ...], name: str) -> KnownCpu:
     candidates = {cpu.name: cpu for known, cpu in _index().items() if _in_order(words, known)}
     if len(candidates) == 1 and any(character.isdigit() for character in "".join(words)):
         return next(iter(candidates.values()))
-    if _GPU.search(name.lower()) and not candidates:
+    if not candidates and _GPU.search(" ".join(words)):
         raise UsageError(f"a GPU ({name}): cpubound predicts CPUs; give the CPU of that machine")
     if candidates:
         raise UsageError(
@@ -159,4 +200,5 @@ def _nearest(words: tuple[str, ...]) -> str:
     by_text = {" ".join(known): cpu.name for known, cpu in _index().items()}
     near = difflib.get_close_matches(" ".join(words), by_text, n=_FEW, cutoff=0.5)
     near = near or difflib.get_close_matches(words[-1], by_text, n=_FEW, cutoff=0.0)
-    return f"the nearest are {', '.join(by_text[text] for text in near)}"
+    names = dict.fromkeys(by_text[text] for text in near)
+    return f"the nearest are {', '.join(names)}"

@@ -15,10 +15,10 @@ from cpubound.machine.memory_kind import MemoryKind, parse_memory
 from cpubound.package_data import list_names, read_toml
 from cpubound.units import KIB, MIB
 
-_FOLDER = ("machine", "catalogue")
+FOLDER = ("machine", "catalogue")
 _SUFFIX = ".toml"
 _MICRO_ARCHITECTURES = "micro_architectures"
-_CLOUDS = "clouds"
+CLOUDS = "clouds"
 UNIFORM = "uniform"
 # Kinds of cores in the order in which a hybrid CPU is described: fastest first.
 KINDS = (UNIFORM, "performance", "efficiency", "low_power")
@@ -137,7 +137,7 @@ class _Design(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def micro_architectures() -> Mapping[str, MicroArchitecture]:
     """Return the designs of cores by name."""
     designs = msgspec.convert(
-        read_toml(*_FOLDER, _MICRO_ARCHITECTURES + _SUFFIX), dict[str, _Design]
+        read_toml(*FOLDER, _MICRO_ARCHITECTURES + _SUFFIX), dict[str, _Design]
     )
     return {
         name: MicroArchitecture(
@@ -175,10 +175,10 @@ def _named_cpus() -> tuple[tuple[KnownCpu, list[str]], ...]:
 
 
 def _read_cpus() -> Iterator[tuple[KnownCpu, list[str]]]:
-    for file in list_names(*_FOLDER, suffix=_SUFFIX):
-        if file in (_MICRO_ARCHITECTURES, _CLOUDS):
+    for file in list_names(*FOLDER, suffix=_SUFFIX):
+        if file in (_MICRO_ARCHITECTURES, CLOUDS):
             continue
-        table: dict[str, Any] = read_toml(*_FOLDER, file + _SUFFIX)
+        table: dict[str, Any] = read_toml(*FOLDER, file + _SUFFIX)
         for title, series in msgspec.convert(table, dict[str, _Series]).items():
             for name, row in series.cpus.items():
                 yield _known_cpu(name, row, title, series), row.also

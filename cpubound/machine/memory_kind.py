@@ -32,7 +32,8 @@ _SPEEDS = {
 }
 _TYPES = "|".join(sorted(_SPEEDS, key=len, reverse=True))
 MEMORY_WORDS = re.compile(
-    rf"""(?:(?P<count>single|dual|triple|quad|octa)[\s-]channel\s+)?
+    rf"""(?:\b\d{{1,4}}\s*(?:x\s*\d{{1,4}}\s*)?[gt]i?b\s+(?:of\s+)?)?  # how much is not how fast
+    (?:\b(?P<count>single|dual|triple|quad|octa)[\s-]channel\s+)?
     \b(?P<type>{_TYPES})\s*[-\s@]\s*(?P<speed>\d{{3,6}})\b(?:\s*(?:mt/s|mhz))?
     (?:[-\s,]*(?P<number>\d{{1,6}})[-\s]*(?P<unit>ch\b|channels?\b|bits?\b))?
     (?:\s*,?\s*(?P<count_after>single|dual|triple|quad|octa)[\s-]channel)?""",
@@ -59,19 +60,14 @@ class MemoryKind(msgspec.Struct, frozen=True, kw_only=True):
         return self.transfers_per_s * self.width_bits / 8
 
     @property
-    def channels(self) -> int | None:
-        """Channels of 64 bits, as makers count them."""
-        return None if self.width_bits is None else self.width_bits // CHANNEL_BITS
-
-    def __str__(self) -> str:
-        """Write it as it is read: ``DDR5-5600, 2 channels``."""
-        text = f"{self.type.upper().replace('LPDDR4X', 'LPDDR4x').replace('LPDDR5X', 'LPDDR5x')}"
-        text = f"{text}-{self.transfers_per_s / 1e6:.0f}"
+    def words(self) -> str:
+        """The words that ``parse_memory`` reads as this: ``ddr5-5600-2ch``."""
+        text = f"{self.type}-{self.transfers_per_s / 1e6:.0f}"
         if self.width_bits is None:
             return text
         if self.type.startswith(("lpddr", "hbm")) or self.width_bits % CHANNEL_BITS:
-            return f"{text}, {self.width_bits} bit"
-        return f"{text}, {self.channels} channel{'s' if self.channels != 1 else ''}"
+            return f"{text}-{self.width_bits}bit"
+        return f"{text}-{self.width_bits // CHANNEL_BITS}ch"
 
 
 def parse_memory(words: str) -> MemoryKind:
