@@ -13,25 +13,28 @@ from cpubound.machine.known_cpus import CLOUDS, FOLDER
 from cpubound.package_data import read_toml
 
 _AWS = re.compile(
-    r"(?P<family>[a-z]+\d[a-z-]*)\.(?P<size>metal-)?(?P<number>\d*)(?P<unit>xl|xlarge|large|medium)"
+    r"(?P<family>[a-z]+\d[a-z-]*)\.(?:metal-)?(?P<number>\d{0,3})(?P<unit>xlarge|xl|[a-z]+)"
 )
 _AZURE = re.compile(
-    r"(?:standard_)?(?P<letter>[a-z])[a-z]*?(?P<size>\d+)(?:-(?P<vcpus>\d+))?(?P<features>[a-z]*)_v(?P<version>\d+)"
+    r"""(?:standard_)?(?P<letter>[a-z])[a-z]*?(?P<size>\d{1,3})
+    (?:-(?P<constrained>\d{1,3}))?  # "16-4" pays for 16 vCPUs and runs 4
+    (?P<features>[a-z]*)_v(?P<version>\d)""",
+    re.VERBOSE,
 )
-_GCP = re.compile(r"(?P<family>[a-z]\d[a-z]?)-[a-z]+-(?P<vcpus>\d+)(?:-[a-z]+)*")
-# vCPUs of the sizes that AWS names instead of numbering: docs.aws.amazon.com, instance types.
+_GCP = re.compile(r"(?P<family>[a-z]\d[a-z]?)-[a-z]+-(?P<vcpus>\d{1,3})(?:-[a-z]+)*")
+# vCPUs of the sizes that AWS names instead of numbering (docs.aws.amazon.com, instance types);
+# burstable families (t3, t4g) have two at every size below xlarge.
 _AWS_VCPUS = {"medium": 1, "large": 2}
+_AWS_BURSTABLE_SIZES = ("nano", "micro", "small", "medium", "large")
 _AWS_XLARGE_VCPUS = 4
 
 
 class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
     """A type of rented machine; ``cpus`` are the names that it may have, the likeliest first."""
 
-    name: str
     cpus: tuple[str, ...]
     vcpus: int
     vcpus_per_core: int
-    source: str
 
     @property
     def cores(self) -> int:
@@ -42,16 +45,12 @@ class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
 class _Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpus: tuple[str, ...]
     vcpus_per_core: int
+    metal_vcpus: int | None = None  # of the size "metal" without a number
 
 
 class _Cloud(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     families: dict[str, _Family]
-
-
-def cloud_names() -> tuple[str, ...]:
-    """Return the prefixes of clouds whose types are known."""
-    return tuple(_clouds())
 
 
 def find_instance(cloud: str, instance_type: str) -> CloudInstance:
@@ -61,46 +60,45 @@ def find_instance(cloud: str, instance_type: str) -> CloudInstance:
     """
     if cloud not in _clouds():
         raise UsageError(f"no cloud of this name ({cloud}): give one of {', '.join(_clouds())}")
-    found = _READERS[cloud](instance_type.strip().lower())
+    family_name, vcpus = _READERS[cloud](instance_type.strip().lower()) or (instance_type, None)
     families = _clouds()[cloud].families
-    if found is None or found[0] not in families:
-        near = difflib.get_close_matches(found[0] if found else instance_type, families, n=4)
+    if not vcpus or family_name not in families:
+        near = difflib.get_close_matches(family_name, families, n=4)
         raise UsageError(
             f"no type of {cloud} that is known ({instance_type}): give its CPU by name, with "
-            f"cores and memory{', or a family like ' + ', '.join(near) if near else ''}"
+            f"cores and memory{', or a size of ' + ', '.join(near) if near else ''}"
         )
-    name, vcpus = found
-    family = families[name]
-    return CloudInstance(
-        name=f"{cloud}:{instance_type.strip()}",
-        cpus=family.cpus,
-        vcpus=vcpus,
-        vcpus_per_core=family.vcpus_per_core,
-        source=_clouds()[cloud].source,
-    )
+    family = families[family_name]
+    return CloudInstance(cpus=family.cpus, vcpus=vcpus, vcpus_per_core=family.vcpus_per_core)
 
 
-def _read_aws(name: str) -> tuple[str, int] | None:
+def _read_aws(name: str) -> tuple[str, int | None] | None:
     match = _AWS.fullmatch(name)
     if match is None:
         return None
-    unit, number = match["unit"], match["number"]
-    if unit in _AWS_VCPUS:
-        return None if number or match["size"] else (match["family"], _AWS_VCPUS[unit])
-    return match["family"], int(number or 1) * _AWS_XLARGE_VCPUS
+    family, number, unit = match["family"], match["number"], match["unit"]
+    if unit in ("xl", "xlarge"):
+        return family, int(number or 1) * _AWS_XLARGE_VCPUS
+    if number:
+        return None
+    if unit == "metal":
+        known = _clouds()["aws"].families.get(family)
+        return family, None if known is None else known.metal_vcpus
+    if family.startswith("t") and unit in _AWS_BURSTABLE_SIZES:
+        return family, 2
+    return family, _AWS_VCPUS.get(unit)
 
 
-def _read_azure(name: str) -> tuple[str, int] | None:
+def _read_azure(name: str) -> tuple[str, int | None] | None:
     match = _AZURE.fullmatch(name)
     if match is None:
         return None
     kind = next((letter for letter in "ap" if letter in match["features"]), "i")
-    # A constrained size ("16-4") pays for 16 vCPUs and runs 4.
-    vcpus = match["vcpus"] or match["size"]
-    return f"{match['letter']}-{kind}-v{match['version']}", int(vcpus)
+    vcpus = int(match["constrained"] or match["size"])
+    return f"{match['letter']}-{kind}-v{match['version']}", vcpus
 
 
-def _read_gcp(name: str) -> tuple[str, int] | None:
+def _read_gcp(name: str) -> tuple[str, int | None] | None:
     match = _GCP.fullmatch(name)
     return None if match is None else (match["family"], int(match["vcpus"]))
 

@@ -25,7 +25,7 @@ _FREQUENCY = re.compile(r"@?\s*(\d+(?:\.\d+)?)\s*ghz\b")
 _NOISE = re.compile(
     r"""\((?:r|tm|c)\)|[®™©]
     |\bw/.*|\bwith\b.*\b(?:graphics|npu|radeon|vega)\b.*
-    |\b(?:dual|quad|six|eight|twelve|sixteen|\d+)[\s-]core\b
+    |\b(?:dual|quad|six|eight|twelve|sixteen|\d+)[\s-]cores?\b
     |\b\d+(?:st|nd|rd|th)\s+gen(?:eration)?\b
     |\b(?:no\s+tsx|ibrs|ibpb|noapic|microsoft\s+surface\s+edition|oem\s+only)\b""",
     re.VERBOSE,

@@ -212,16 +212,12 @@ def _core_notes(cpu: KnownCpu, sockets: int, cores: int | None) -> list[str]:
     notes = []
     known = _all(cpu.core_count, sockets)
     if cores is not None and known is not None and cores > known:
-        notes.append(f"{cores} cores as given: {_on_sockets(sockets)} of {cpu.name} have {known}")
-    if cpu.max_sockets is not None and sockets > cpu.max_sockets:
         notes.append(
-            f"{_on_sockets(sockets)} as given: {cpu.name} is for at most {cpu.max_sockets}"
+            f"{cores} cores as given: {cpu.name} has {known} in {format_count(sockets, 'socket')}"
         )
+    if cpu.max_sockets is not None and sockets > cpu.max_sockets:
+        notes.append(f"{sockets} sockets as given: {cpu.name} is for at most {cpu.max_sockets}")
     return notes
-
-
-def _on_sockets(sockets: int) -> str:
-    return format_count(sockets, "socket")
 
 
 def _memory(said: _Words, cpu: KnownCpu | None, notes: list[str]) -> MemoryKind | None:
