@@ -27,7 +27,7 @@ _NOISE = re.compile(
     |\bw/.*|\bwith\b.*\b(?:graphics|npu|radeon|vega)\b.*
     |\b(?:dual|quad|six|eight|twelve|sixteen|\d+)[\s-]cores?\b
     |\b\d+(?:st|nd|rd|th)\s+gen(?:eration)?\b
-    |\b(?:no\s+tsx|ibrs|ibpb|noapic|microsoft\s+surface\s+edition|oem\s+only)\b""",
+    |\b0\b(?=\s*@)|\b(?:no\s+tsx|ibrs|ibpb|noapic|microsoft\s+surface\s+edition|oem\s+only)\b""",
     re.VERBOSE,
 )
 _DROPPED_WORDS = frozenset(
@@ -78,18 +78,8 @@ def find_cpu(name: str) -> KnownCpu:
 
 
 def name_words(name: str) -> tuple[str, ...]:
-    """Return the words of a name that tell CPUs apart, without brand noise; lower case."""
-    return _words(_FREQUENCY.sub(" ", name))
-
-
-def words_with_frequency(name: str) -> tuple[str, ...]:
-    """Return the words with the frequency: all that tells generations that a cloud hides."""
-    frequency = _FREQUENCY.search(name)
-    return name_words(name) + ((f"{frequency[1]}ghz",) if frequency else ())
-
-
-def _words(name: str) -> tuple[str, ...]:
-    text = _NOISE.sub(" ", name).replace("+", " ").replace("_", " ")
+    """Return the words of a lower-case name that tell CPUs apart, without the noise of brands."""
+    text = _FREQUENCY.sub(" ", _NOISE.sub(" ", name)).replace("+", " ")
     for pattern, replacement in _JOINED:
         text = pattern.sub(replacement, text)
     words = [word for word in _WORDS.findall(text) if word not in _DROPPED_WORDS]
@@ -97,6 +87,12 @@ def _words(name: str) -> tuple[str, ...]:
     if "ryzen" in words or "threadripper" in words:
         words = [word for word in words if word != "pro"]
     return tuple(words)
+
+
+def words_with_frequency(name: str) -> tuple[str, ...]:
+    """Return the words with the frequency: all that tells generations that a cloud hides."""
+    frequency = _FREQUENCY.search(name)
+    return name_words(name) + ((f"{frequency[1]}ghz",) if frequency else ())
 
 
 @cache

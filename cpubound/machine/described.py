@@ -262,8 +262,9 @@ def _threads(
         return None
     if cores is None or cores == cpu.core_count * sockets:
         return cpu.threads * sockets
-    # Of a hybrid CPU, some cores have two threads and some one: part of them tells nothing.
-    return cores * (cpu.threads // cpu.core_count) if len(cpu.cores) == 1 else None
+    # Where only some cores have two threads, part of the cores tells nothing.
+    per_core, mixed = divmod(cpu.threads, cpu.core_count)
+    return None if mixed else cores * per_core
 
 
 def _all(per_socket: int | None, sockets: int) -> int | None:

@@ -31,6 +31,8 @@ WRITTEN = [
     ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "Xeon Platinum 8375C"),
     ("INTEL(R) XEON(R) PLATINUM 8573C", "Xeon Platinum 8573C"),
     ("Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", "Xeon E5-2686 v4"),
+    ("Intel(R) Xeon(R) CPU E5-2670 0 @ 2.60GHz", "Xeon E5-2670"),
+    ("Ampere(R) Altra(R) Processor", "Ampere Altra"),
     ("Intel(R) Xeon(R) CPU Max 9480", "Xeon Max 9480"),
     ("Intel(R) Xeon(R) w9-3495X", "Xeon w9-3495X"),
     ("Intel(R) Xeon(R) 6975P-C", "Xeon 6975P-C"),
