@@ -134,15 +134,17 @@ def _cpu_of_design(design: MicroArchitecture) -> KnownCpu:
 def _only_one_with(words: tuple[str, ...], name: str) -> KnownCpu:
     """Find the one CPU whose name has these words, in their order."""
     candidates = {cpu.name: cpu for known, cpu in _index().items() if _in_order(words, known)}
-    if len(candidates) == 1 and any(character.isdigit() for character in "".join(words)):
-        return next(iter(candidates.values()))
-    if not candidates and _GPU.search(" ".join(words)):
-        raise UsageError(f"a GPU ({name}): cpubound predicts CPUs; give the CPU of that machine")
-    if candidates:
+    few = ", ".join(list(candidates)[:_FEW])
+    if candidates and not any(word[-1].isdigit() or word[0].isdigit() for word in words):
         raise UsageError(
-            f"several CPUs have this name ({name}), and a hypervisor may have made it up: give "
-            f"the model, such as {', '.join(list(candidates)[:_FEW])}"
+            f"a brand or what a hypervisor makes of it ({name}): give the model, such as {few}"
         )
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
+    if candidates:
+        raise UsageError(f"several CPUs have this name ({name}): give all of it, such as {few}")
+    if _GPU.search(" ".join(words)):
+        raise UsageError(f"a GPU ({name}): cpubound predicts CPUs; give the CPU of that machine")
     raise UsageError(
         f"no CPU of this name is known ({name}): {_nearest(words)}; or give what you know, as in "
         "zen 4, 8 cores, ddr5-5600-2ch"

@@ -103,7 +103,7 @@ def test_threads_of_part_of_a_hybrid_cpu_stay_unknown() -> None:
         ("ryzen 5 5600, bandwidth=999999 TB/s", "bandwidth that was measured"),
         ("ryzen 5 5600, ddr4-3200-2ch, ddr5-5600-2ch", "two kinds of memory"),
         ("ryzen 5 5600, banana", r"not understood \(banana\)"),
-        ("AMD EPYC, 8 cores", "several CPUs"),
+        ("AMD EPYC, 8 cores", "hypervisor"),
         ("rtx 4090, 24GB", "a GPU"),
         ("mars:c7a.large", "no cloud"),
         ("x" * (MAX_WORDS + 1), "too long"),
