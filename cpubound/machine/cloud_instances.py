@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from functools import cache
 
 import msgspec
@@ -16,7 +17,7 @@ _AWS = re.compile(
     r"(?P<family>[a-z]+\d[a-z-]*)\.(?:metal-)?(?P<number>\d{0,3})(?P<unit>xlarge|xl|[a-z]+)"
 )
 _AZURE = re.compile(
-    r"""(?:standard_)?(?P<letter>[a-z])[a-z]*?(?P<size>\d{1,3})
+    r"""(?:standard_)?(?P<letters>[a-z]{1,3})(?P<size>\d{1,3})
     (?:-(?P<constrained>\d{1,3}))?  # "16-4" pays for 16 vCPUs and runs 4
     (?P<features>[a-z]*)_v(?P<version>\d)""",
     re.VERBOSE,
@@ -26,7 +27,6 @@ _GCP = re.compile(r"(?P<family>[a-z]\d[a-z]?)-[a-z]+-(?P<vcpus>\d{1,3})(?:-[a-z]
 # burstable families (t3, t4g) have two at every size below xlarge.
 _AWS_VCPUS = {"medium": 1, "large": 2}
 _AWS_BURSTABLE_SIZES = ("nano", "micro", "small", "medium", "large")
-_AWS_XLARGE_VCPUS = 4
 
 
 class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,8 @@ class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
 class _Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpus: tuple[str, ...]
     vcpus_per_core: int
-    metal_vcpus: int | None = None  # of the size "metal" without a number
+    metal_vcpus: int | None = None
+    xlarge_vcpus: int = 4
 
 
 class _Cloud(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,45 +61,48 @@ def find_instance(cloud: str, instance_type: str) -> CloudInstance:
     """
     if cloud not in _clouds():
         raise UsageError(f"no cloud of this name ({cloud}): give one of {', '.join(_clouds())}")
-    family_name, vcpus = _READERS[cloud](instance_type.strip().lower()) or (instance_type, None)
     families = _clouds()[cloud].families
-    if not vcpus or family_name not in families:
-        near = difflib.get_close_matches(family_name, families, n=4)
+    name, vcpus = _READERS[cloud](instance_type.strip().lower(), families) or (instance_type, None)
+    if not vcpus or name not in families:
+        near = difflib.get_close_matches(name, families, n=4)
         raise UsageError(
             f"no type of {cloud} that is known ({instance_type}): give its CPU by name, with "
             f"cores and memory{', or a size of ' + ', '.join(near) if near else ''}"
         )
-    family = families[family_name]
+    family = families[name]
     return CloudInstance(cpus=family.cpus, vcpus=vcpus, vcpus_per_core=family.vcpus_per_core)
 
 
-def _read_aws(name: str) -> tuple[str, int | None] | None:
+def _read_aws(name: str, families: Mapping[str, _Family]) -> tuple[str, int | None] | None:
     match = _AWS.fullmatch(name)
     if match is None:
         return None
-    family, number, unit = match["family"], match["number"], match["unit"]
+    family = families.get(match["family"])
+    return match["family"], None if family is None else _aws_vcpus(match, family)
+
+
+def _aws_vcpus(match: re.Match[str], family: _Family) -> int | None:
+    number, unit = match["number"], match["unit"]
     if unit in ("xl", "xlarge"):
-        return family, int(number or 1) * _AWS_XLARGE_VCPUS
+        return int(number or 1) * family.xlarge_vcpus
     if number:
         return None
     if unit == "metal":
-        known = _clouds()["aws"].families.get(family)
-        return family, None if known is None else known.metal_vcpus
-    if family.startswith("t") and unit in _AWS_BURSTABLE_SIZES:
-        return family, 2
-    return family, _AWS_VCPUS.get(unit)
+        return family.metal_vcpus
+    burstable = match["family"].startswith("t") and unit in _AWS_BURSTABLE_SIZES
+    return 2 if burstable else _AWS_VCPUS.get(unit)
 
 
-def _read_azure(name: str) -> tuple[str, int | None] | None:
+def _read_azure(name: str, _: Mapping[str, _Family]) -> tuple[str, int | None] | None:
     match = _AZURE.fullmatch(name)
     if match is None:
         return None
     kind = next((letter for letter in "ap" if letter in match["features"]), "i")
     vcpus = int(match["constrained"] or match["size"])
-    return f"{match['letter']}-{kind}-v{match['version']}", vcpus
+    return f"{match['letters']}-{kind}-v{match['version']}", vcpus
 
 
-def _read_gcp(name: str) -> tuple[str, int | None] | None:
+def _read_gcp(name: str, _: Mapping[str, _Family]) -> tuple[str, int | None] | None:
     match = _GCP.fullmatch(name)
     return None if match is None else (match["family"], int(match["vcpus"]))
 

@@ -224,6 +224,8 @@ def _memory(said: _Words, cpu: KnownCpu | None, notes: list[str]) -> MemoryKind 
     """Choose the memory of a socket, with a note where it is assumed or unusual."""
     given, fastest = said.memory, None if cpu is None else cpu.fastest_memory
     if cpu is None or fastest is None:
+        if given is not None and given.width_bits is None:
+            notes.append(f"channels are not told: give them, as in {given.words}-2ch")
         return given
     if given is None:
         if said.read_bytes_per_s is None:
@@ -257,7 +259,9 @@ def _threads(
     cpu: KnownCpu | None, sockets: int, cores: int | None, instance: CloudInstance | None
 ) -> int | None:
     if instance is not None:
-        return instance.vcpus
+        if cores is None or cores == instance.cores:
+            return instance.vcpus
+        return cores * instance.vcpus_per_core
     if cpu is None or cpu.threads is None or cpu.core_count is None:
         return None
     if cores is None or cores == cpu.core_count * sockets:
