@@ -116,7 +116,7 @@ def _cpu_of_design(design: MicroArchitecture) -> KnownCpu:
     return KnownCpu(
         name=design.title,
         series=design.title,
-        segment="unknown",
+        segment=None,
         cores=(
             KnownCores(
                 kind=UNIFORM, micro_architecture=design, count=None, l2_bytes=design.l2_bytes

@@ -63,7 +63,7 @@ class KnownCpu(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     series: str
-    segment: str  # "desktop", "laptop", "server", "board"
+    segment: str | None  # "desktop", "laptop", "server", "board"; None for a design of cores
     cores: tuple[KnownCores, ...]
     threads: int | None
     last_level_caches: tuple[int, ...]
