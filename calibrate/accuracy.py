@@ -35,7 +35,6 @@ from calibrate.pooled import cell_table, summary_table
 from cpubound import __version__, api, stats
 from cpubound.engine.inprocess import open_runner
 from cpubound.engine.synth import write_model
-from cpubound.engine.temporary import model_folder
 from cpubound.measuring.plan import load_plan
 from cpubound.measuring.probes import plan_probes
 from cpubound.model.resolve import resolve_model
@@ -43,6 +42,7 @@ from cpubound.model.values import ModelSpec
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import render_table
+from cpubound.temporary import model_folder
 from cpubound.units import MIB
 from cpubound.validation.cells import plan_cell, run_cells
 

@@ -16,13 +16,13 @@ from itertools import product
 from cpubound import stats
 from cpubound.engine.inprocess import LlamaCppRunner, open_runner
 from cpubound.engine.synth import write_model
-from cpubound.engine.temporary import model_folder
 from cpubound.engine.values import RunSettings
 from cpubound.measuring.plan import AttentionShape
 from cpubound.measuring.probes import llama_spec
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.report.tables import Table, render_table
+from cpubound.temporary import model_folder
 from cpubound.units import GB
 
 # Heads, KV heads, head size: small and large groups, few and many KV heads.

@@ -19,11 +19,11 @@ from pathlib import Path
 from cpubound import stats
 from cpubound.engine.inprocess import LlamaCppRunner, open_runner
 from cpubound.engine.synth import write_model
-from cpubound.engine.temporary import model_folder
 from cpubound.engine.values import RunSettings
 from cpubound.measuring.plan import ProbeShape, probe_layers
 from cpubound.measuring.probes import ALONE, Probe, llama_spec, probe_traffic
 from cpubound.report.tables import Table, render_table
+from cpubound.temporary import model_folder
 from cpubound.units import GB
 
 # Width, FFN size, heads, KV heads of 64: narrow to wide.

@@ -33,13 +33,13 @@ from cpubound.cost.thread_choice import TOLERANCE
 from cpubound.engine import open_runner
 from cpubound.engine.runner import Runner
 from cpubound.engine.synth import write_model
-from cpubound.engine.temporary import model_folder
 from cpubound.engine.values import RunSettings
 from cpubound.model.resolve import resolve_model
 from cpubound.model.values import ModelSpec
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table, render_table
+from cpubound.temporary import model_folder
 from cpubound.validation.cells import Setting
 
 STANDARD_MODELS = (

@@ -46,7 +46,7 @@ def engine_files(
     specs: Sequence[ModelSpec], progress: Progress, engine_path: str | None = None
 ) -> Iterator[tuple[LlamaCppRunner | LlamaBenchRunner, list[str]]]:
     """Open llama.cpp with a file for each model; what had to be written goes at the end."""
-    from cpubound.engine.temporary import model_folder
+    from cpubound.temporary import model_folder
 
     with ExitStack() as stack:
         runner = open_engine(engine_path)
@@ -66,7 +66,7 @@ def engine_files(
 def engine_with(spec: ModelSpec, progress: Progress) -> Iterator[tuple[LlamaCppRunner, str]]:
     """Open llama-cpp-python with the file of one model; what was written goes at the end."""
     from cpubound.engine import open_runner
-    from cpubound.engine.temporary import model_folder
+    from cpubound.temporary import model_folder
 
     with open_runner() as runner, model_folder() as folder:
         yield runner, model_file(spec, folder / f"{spec.name}.gguf", progress)

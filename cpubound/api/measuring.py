@@ -37,7 +37,7 @@ def calibrate(
     types: Sequence[str] | None = None,
     engine_path: str | None = None,
     progress: Progress = no_progress,
-    keep_partial: Callable[[MachineProfile], None] = lambda _: None,
+    keep: Callable[[MachineProfile], None] = lambda _: None,
 ) -> MachineProfile:
     """Measure this machine, and llama.cpp on it.
 
@@ -48,7 +48,8 @@ def calibrate(
     engine : measure llama.cpp too; False leaves its stage out.
     types : the quant types to measure instead of the plan's.
     engine_path : a llama-bench binary to measure through, instead of llama-cpp-python.
-    keep_partial : given what there is when the engine stage is interrupted or fails.
+    keep : given the profile as soon as it is there; or what there is of it, when an interrupt or
+        any error ends a stage behind that of memory.
 
     Raises
     ------
@@ -78,7 +79,7 @@ def calibrate(
             runner=runner,
             write_model=partial(write_model, quantize=quantizer(runner)),
             progress=progress,
-            keep_partial=keep_partial,
+            keep=keep,
             instruments=open_instruments(machine),
         )
 

@@ -65,59 +65,70 @@ def command(
     predictions with wide intervals (predict --profile).
     """
     from cpubound import api
-    from cpubound.cli.output import check_new_file, print_result
+    from cpubound.cli.output import check_new_file, print_result, take_all
     from cpubound.cli.progress import progress_bar
+    from cpubound.cli.saving import Save
     from cpubound.profile.file import profile_document
+    from cpubound.profile.keeping import ENGINE
     from cpubound.report.fitted_profile import fitted_table, fitted_text
     from cpubound.report.plots import plot_saturation
     from cpubound.report.profile import bandwidth_table, profile_text
 
     if out is not None:
         check_new_file(Path(out), force=force)
-    check_place(out)
     check_picture(plot_path, force=force)
     if bench_path is not None:
         refuse_with(
             "--from", "--quick", "--thorough", "--no-engine", "--engine", "--types", "--plot"
         )
         profile = _fit_file(bench_path, models, cpu, out)
-        save(profile, out)
-        print_result(
-            profile_document(profile),
-            fitted_table(profile),
-            style=style,
-            json_path=json_path,
-            force=force,
-            text=fitted_text(profile, str(out)),
+        save = Save(out)
+        save(profile)
+        take_all(
+            save.check,
+            lambda: print_result(
+                profile_document(profile),
+                fitted_table(profile),
+                style=style,
+                json_path=json_path,
+                force=force,
+                text=fitted_text(profile, str(save.place)),
+            ),
         )
         return
     refuse_without("--from FILE", "--model", "--cpu")
     if no_engine:
         refuse_with("--no-engine", "--engine", "--types")
-    with progress_bar() as progress:
-        profile = api.calibrate(
-            quick=quick,
-            thorough=thorough,
-            engine=not no_engine,
-            types=tuple(types.split(",")) if types else None,
-            engine_path=engine_path,
-            progress=progress,
-            keep_partial=lambda partial: _keep(partial, out),
-        )
-    place = save(profile, out)
-    saved = "Saved as the profile of this machine" if out is None else f"Saved as {place}"
-    text = (
-        f"{profile_text(profile, expected_rates(profile))}\n\n{saved}. "
-        "Next:  cpubound predict MODEL.gguf   ·   cpubound tune MODEL.gguf"
-    )
-    write_picture(plot_path, lambda suffix: plot_saturation(profile, suffix=suffix))
-    print_result(
-        profile_document(profile),
-        bandwidth_table(profile),
-        style=style,
-        json_path=json_path,
-        force=force,
-        text=text,
+    save = Save(out, without=(ENGINE,) if no_engine else ())
+    save.check_place(force=force)
+    try:
+        with progress_bar() as progress:
+            profile = api.calibrate(
+                quick=quick,
+                thorough=thorough,
+                engine=not no_engine,
+                types=tuple(types.split(",")) if types else None,
+                engine_path=engine_path,
+                progress=progress,
+                keep=save,
+            )
+    except BaseException:
+        save.tell_early()
+        raise
+    take_all(
+        save.check,
+        lambda: print_result(
+            profile_document(profile),
+            bandwidth_table(profile),
+            style=style,
+            json_path=json_path,
+            force=force,
+            text=f"{profile_text(profile, expected_rates(profile))}\n\n{save.sentence} "
+            "Next:  cpubound predict MODEL.gguf   ·   cpubound tune MODEL.gguf",
+            beside=lambda: write_picture(
+                plot_path, lambda suffix: plot_saturation(profile, suffix=suffix), force=force
+            ),
+        ),
     )
 
 
@@ -134,23 +145,6 @@ def _fit_file(
             "rows of another machine do not make this one's profile: say where with --out FILE"
         )
     return calibrate_from(bench_path, models=[resolve_model(name) for name in models], cpu=cpu)
-
-
-def save(profile: MachineProfile, out: str | None) -> Path:
-    """Save a profile where it was asked for, or as this machine's."""
-    from cpubound.profile.file import save_default_profile, save_profile
-
-    if out is None:
-        return save_default_profile(profile)
-    save_profile(profile, Path(out))
-    return Path(out)
-
-
-def check_place(out: str | None) -> None:
-    """Raise before two minutes are spent if the profile cannot be saved."""
-    from cpubound.profile.file import check_writable, default_profile_path
-
-    check_writable(Path(out) if out is not None else default_profile_path())
 
 
 def expected_rates(
@@ -171,8 +165,3 @@ def expected_rates(
                 row.append(None)
         rows.append((label, row))
     return rows
-
-
-def _keep(partial: MachineProfile, out: str | None) -> None:
-    place = save(partial, out)
-    click.echo(f"cpubound: what was measured so far is saved ({place})", err=True)

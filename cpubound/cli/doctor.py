@@ -37,12 +37,10 @@ def command(
     """
     from cpubound.advise.findings import find_machine_findings
     from cpubound.advise.registry import list_rules, order
-    from cpubound.cli.output import check_new_file, print_result
+    from cpubound.cli.output import print_result
     from cpubound.machine.read import read_machine
     from cpubound.report import machine as report
 
-    if json_path not in (None, "-"):
-        check_new_file(Path(str(json_path)), force=force)
     if list_only:
         refuse_with("--list", "--model", "--sysroot")
         rules = list_rules()

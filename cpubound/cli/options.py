@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -197,13 +198,27 @@ def attention_options(function: Function) -> Function:
     )(function)
 
 
+def _check_json_path(
+    context: click.Context, _option: click.Parameter, path: str | None
+) -> str | None:
+    """Find a file in the way before any work; ``--force`` is read first."""
+    if path not in (None, "-") and not context.resilient_parsing:
+        from cpubound.cli.output import check_new_file
+
+        check_new_file(Path(str(path)), force=context.params["force"])
+    return path
+
+
 def output_options(function: Function) -> Function:
     """Add --format, --json and --force."""
-    function = click.option("--force", is_flag=True, help="Replace an existing file.")(function)
+    function = click.option(
+        "--force", is_flag=True, is_eager=True, help="Replace an existing file."
+    )(function)
     function = click.option(
         "--json",
         "json_path",
         metavar="FILE",
+        callback=_check_json_path,
         help="Write the JSON document to FILE beside the table; - prints it instead.",
     )(function)
     return click.option(

@@ -1,16 +1,24 @@
-"""Printing a result: the table on stdout, the JSON document beside it or instead of it."""
+"""Giving a result out: the table on stdout, the JSON document and the picture into files.
+
+None of them stands in the way of another: what cannot be saved is kept elsewhere, or printed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from cpubound.cli.termination import signals_held
 from cpubound.errors import MachineError, UsageError
 from cpubound.report.tables import Table, render_table
+from cpubound.temporary import check_place, write_file
 
 if TYPE_CHECKING:
     from cpubound.model.values import ModelSpec
@@ -27,6 +35,7 @@ def print_result(
     after: str = "",
     text: str | None = None,
     csv_table: Table | None = None,
+    beside: Callable[[], None] | None = None,
 ) -> None:
     """Print a result as asked for.
 
@@ -35,20 +44,38 @@ def print_result(
     before, after : lines around the table, in the formats that people read.
     text : printed instead of the table in the format ``table``.
     csv_table : the table for CSV where it differs.
+    beside : gives out what else there is of it: a picture.
     """
-    data = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    if json_path not in (None, "-"):
-        write_new_file(Path(str(json_path)), data + "\n", force=force)
+    data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     if json_path == "-" or style == "json":
-        click.echo(data)
+        shown = data.decode()
     elif style == "csv":
-        click.echo(render_table(csv_table or table, "csv"))
+        shown = render_table(csv_table or table, "csv")
     elif style == "table" and text is not None:
-        click.echo(text)
+        shown = text
     else:
         parts = (before, render_table(table, style), after)
         separator = "\n\n" if style == "markdown" else "\n"
-        click.echo(separator.join(part for part in parts if part))
+        shown = separator.join(part for part in parts if part)
+    # What was asked for in files first: the reader of standard output may be gone.
+    steps = []
+    if json_path not in (None, "-"):
+        steps.append(partial(save_file, Path(str(json_path)), data + b"\n", force=force))
+    if beside is not None:
+        steps.append(beside)
+    take_all(*steps, partial(click.echo, shown))
+
+
+def take_all(*steps: Callable[[], None]) -> None:
+    """Take every step, whatever becomes of those before it; then raise what failed first."""
+    failed = []
+    for step in steps:
+        try:
+            step()
+        except Exception as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 def warn_beyond_training(specs: Sequence[ModelSpec], tokens: int) -> None:
@@ -61,19 +88,61 @@ def warn_beyond_training(specs: Sequence[ModelSpec], tokens: int) -> None:
 
 
 def check_new_file(path: Path, *, force: bool) -> None:
-    """Raise before any work if a file is in the way."""
+    """Raise before any work if a file is in the way, or could not be written.
+
+    Raises
+    ------
+    UsageError : a file is there and ``force`` is not set, or it is no regular file.
+    MachineError : its folder is not there or cannot be written.
+    """
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is not a regular file: name another, or - to print")
     if path.exists() and not force:
-        raise UsageError(f"{path} exists: give --force to replace it")
-
-
-def write_new_file(path: Path, text: str, *, force: bool) -> None:
-    """Write a file, refusing to replace one unless forced."""
-    check_new_file(path, force=force)
+        raise UsageError(_in_the_way(path))
     try:
-        path.write_text(text, encoding="utf-8")
+        check_place(path)
     except OSError as error:
-        raise MachineError(
-            f"{path} cannot be written ({error.strerror}): choose another place"
-        ) from error
+        raise MachineError(f"{_cannot_write(path, error)}: choose another place") from error
+
+
+def save_file(path: Path, data: bytes, *, force: bool) -> None:
+    """Write a file; where that fails, keep what it would hold elsewhere, and say where.
+
+    Raises
+    ------
+    UsageError : a file is there by now and ``force`` is not set.
+    MachineError : it cannot be written.
+    """
+    with signals_held():
+        try:
+            write_file(path, data, replace=force)
+        except FileExistsError as error:
+            raise UsageError(f"{_in_the_way(path)}; {keep_elsewhere(data, path.suffix)}") from error
+        except OSError as error:
+            what = _cannot_write(path, error)
+            raise MachineError(
+                f"{what}: {keep_elsewhere(data, path.suffix)}; or choose another place"
+            ) from error
+
+
+def keep_elsewhere(data: bytes, suffix: str) -> str:
+    """Keep what could not be saved where temporary files go, else print it; say which."""
+    try:
+        folder = Path(tempfile.gettempdir())
+        place = folder / f"cpubound-result-{secrets.token_hex(4)}{suffix}"
+        write_file(place, data, replace=False)
+    except OSError:
+        try:
+            click.echo(data.decode())
+        except (OSError, UnicodeDecodeError):
+            return "and nowhere else: free some space and run it again"
+        return "it is printed on standard output instead: redirect it with > FILE"
+    return f"it is kept as {place}: move it to where it belongs"
+
+
+def _in_the_way(path: Path) -> str:
+    return f"{path} exists: give --force to replace it"
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    return f"{path} cannot be written ({error.strerror})"

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cpubound.cli.output import check_new_file
-from cpubound.errors import MachineError
+from cpubound.cli.output import check_new_file, save_file
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -38,15 +37,9 @@ def check_picture(plot_path: str | None, *, force: bool) -> None:
     require_matplotlib()
 
 
-def write_picture(plot_path: str | None, draw: Callable[[str], bytes]) -> None:
+def write_picture(plot_path: str | None, draw: Callable[[str], bytes], *, force: bool) -> None:
     """Write what ``draw``, given the suffix, returns; do nothing without a path."""
     if plot_path is None:
         return
     path = Path(plot_path)
-    picture = draw(path.suffix)
-    try:
-        path.write_bytes(picture)
-    except OSError as error:
-        raise MachineError(
-            f"{path} cannot be written ({error.strerror}): choose another place"
-        ) from error
+    save_file(path, draw(path.suffix), force=force)

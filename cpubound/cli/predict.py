@@ -188,7 +188,8 @@ def command(
         notes = f"{notes}\n{beyond}"
     if prompts:
         notes = f"{notes}\n\n{prompt_text(prompts, style)}"
-    if plot_path is not None:
+
+    def draw(suffix: str) -> bytes:
         from cpubound.report.plots import plot_predictions
 
         curves = [
@@ -198,10 +199,8 @@ def command(
             for sequences in batch
             for p in api.predict_at(profile, traffic(spec, tokens, sequences), threads)
         ]
-        write_picture(
-            plot_path,
-            lambda suffix: plot_predictions(curves, predictions, profile, suffix=suffix),
-        )
+        return plot_predictions(curves, predictions, profile, suffix=suffix)
+
     print_result(
         report.prediction_document(model, profile, predictions, prompts),
         report.prediction_table(predictions),
@@ -211,6 +210,7 @@ def command(
         before=report.prediction_heading(predictions[0].model, profile),
         after=notes,
         csv_table=report.prediction_rows(predictions),
+        beside=lambda: write_picture(plot_path, draw, force=force),
     )
 
 

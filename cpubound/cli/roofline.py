@@ -187,7 +187,6 @@ def command(
         outlook = _outlook(
             source, drafter, roofs, profile, min(ctx), draft, acceptance, draft_tokens
         )
-    write_picture(plot_path, lambda suffix: plot_roofline(roofline, line, suffix=suffix))
     markup = "markdown" if style == "markdown" else "table"
     print_result(
         roofline_document(roofline, line, outlook),
@@ -198,6 +197,9 @@ def command(
         before=report.sections_before(roofline, line, markup),
         after=report.sections_after(roofline, markup, outlook),
         csv_table=report.point_rows(roofline),
+        beside=lambda: write_picture(
+            plot_path, lambda suffix: plot_roofline(roofline, line, suffix=suffix), force=force
+        ),
     )
 
 

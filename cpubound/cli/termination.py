@@ -71,6 +71,22 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN if ended else handler)
 
 
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Let the signals that end a command wait for the end of this block: a result is saved here.
+
+    Where the system cannot hold them (Windows) they come at once.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _find_ended(error: BaseException | None) -> Ended | None:
     """Return the ``Ended`` that an exception is, or was raised in handling of."""
     while error is not None and not isinstance(error, Ended):

@@ -173,8 +173,12 @@ def command(
         json_path=json_path,
         force=force,
         after=report.validation_summary(validation) + noise_line(profile),
+        beside=lambda: write_picture(
+            plot_path,
+            lambda suffix: plot_validation(validation, profile, suffix=suffix),
+            force=force,
+        ),
     )
-    write_picture(plot_path, lambda suffix: plot_validation(validation, profile, suffix=suffix))
 
 
 def _compare_file(
@@ -204,5 +208,9 @@ def _compare_file(
         json_path=json_path,
         force=force,
         after=report.validation_summary(validation),
+        beside=lambda: write_picture(
+            plot_path,
+            lambda suffix: plot_validation(validation, profile, suffix=suffix),
+            force=force,
+        ),
     )
-    write_picture(plot_path, lambda suffix: plot_validation(validation, profile, suffix=suffix))

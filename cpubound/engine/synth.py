@@ -19,9 +19,9 @@ from typing import Protocol
 
 from cpubound.engine.gguf_writer import header_bytes, tensor_offsets
 from cpubound.engine.inprocess import LlamaCppRunner, open_runner
-from cpubound.engine.temporary import partial_file
 from cpubound.errors import MachineError, ModelFileError, UsageError
 from cpubound.model.values import HyperParameter, ModelSpec, QuantType, Tensor
+from cpubound.temporary import partial_file
 from cpubound.units import format_decimal_bytes
 
 # Primes near 2**18 elements, by block size.

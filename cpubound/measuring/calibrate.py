@@ -10,7 +10,6 @@ from pathlib import Path
 
 from cpubound import __version__
 from cpubound.engine.runner import Runner, TurnTaker
-from cpubound.engine.temporary import model_folder
 from cpubound.errors import CpuboundError
 from cpubound.machine.activity import read_activity
 from cpubound.machine.files import Root
@@ -30,6 +29,7 @@ from cpubound.measuring.plan import Plan, probe_bytes
 from cpubound.measuring.probes import plan_probes
 from cpubound.measuring.threads import placement
 from cpubound.profile.values import EngineCalibration, MachineProfile
+from cpubound.temporary import model_folder
 
 # The engine runs at no more thread counts than this: each costs every probe once more.
 MAX_ENGINE_COUNTS = 6
@@ -45,7 +45,7 @@ def calibrate(
     runner: Runner | None,
     write_model: WriteModel,
     progress: Progress,
-    keep_partial: Callable[[MachineProfile], None] = lambda _: None,
+    keep: Callable[[MachineProfile], None] = lambda _: None,
     temporary_folder: Path | None = None,
     instruments: CoreInstruments | None = None,
 ) -> MachineProfile:
@@ -56,7 +56,8 @@ def calibrate(
     open_bench : opens a kernel bench (``cpubound.kernels.run.open_kernel``).
     runner : the engine, or None to leave its stage out.
     write_model : writes a probe file.
-    keep_partial : given the profile so far when an interrupt ends the engine stage.
+    keep : given the profile, before anything is put away; or what there is of it when an
+        interrupt or any error ends a stage behind that of memory.
     instruments : what measures cores and caches; None leaves that stage out.
 
     Raises
@@ -68,12 +69,14 @@ def calibrate(
     before = read_activity(Root(), cpus)
     memory = measure_memory(machine, plan, open_bench=open_bench, progress=progress)
     after = read_activity(Root(), cpus)
-    cores = _core_stage(machine, plan, memory, instruments, open_bench, progress)
-    warnings = [*memory.warnings, *cores.warnings]
+    cores = CoreFindings()
+    engine: EngineCalibration | None = None
+    relative_rates: Sequence[float] = ()
+    warnings = [*memory.warnings]
 
-    def build(engine: EngineCalibration | None, reference: Sequence[float]) -> MachineProfile:
+    def build() -> MachineProfile:
         noise = assess_noise(
-            (*memory.relative_rates, *reference),
+            (*memory.relative_rates, *relative_rates),
             time.monotonic() - started,
             before=before,
             after=after,
@@ -99,37 +102,43 @@ def calibrate(
             cpubound_version=__version__,
         )
 
-    if runner is None:
-        return build(None, ())
-    engine_counts = engine_thread_counts(memory.thread_counts)
-    with ExitStack() as stack:
-        reference = open_references(
-            stack,
-            [reference_cell(machine, threads) for threads in engine_counts],
-            open_bench=open_bench,
-        )
-        try:
-            engine, failures = _engine_stage(
-                machine,
-                plan,
-                runner,
-                engine_counts,
-                write_model,
-                reference,
-                available_bytes(machine),
-                progress,
-                temporary_folder,
-            )
-        except (KeyboardInterrupt, CpuboundError) as error:
-            warnings.append(
-                f"the engine stage failed: {error}"
-                if isinstance(error, CpuboundError)
-                else "interrupted: there is no engine stage"
-            )
-            keep_partial(build(None, reference.relative_samples()))
-            raise
-        warnings += failures
-        return build(engine, reference.relative_samples())
+    try:
+        cores = _core_stage(machine, plan, memory, instruments, open_bench, progress)
+        warnings += cores.warnings
+        if runner is not None:
+            with ExitStack() as stack:
+                counts = engine_thread_counts(memory.thread_counts)
+                cells = [reference_cell(machine, threads) for threads in counts]
+                reference = open_references(stack, cells, open_bench=open_bench)
+                folder = stack.enter_context(model_folder(temporary_folder))
+                try:
+                    engine, failures = _engine_stage(
+                        machine,
+                        plan,
+                        runner,
+                        counts,
+                        write_model,
+                        reference,
+                        available_bytes(machine),
+                        progress,
+                        folder,
+                    )
+                    warnings += failures
+                finally:
+                    relative_rates = reference.relative_samples()
+    except BaseException as error:
+        warnings.append(f"calibration ended early: {_reason(error)}")
+        raise
+    finally:
+        profile = build()
+        keep(profile)
+    return profile
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return str(error) if isinstance(error, CpuboundError) else f"{type(error).__name__}: {error}"
 
 
 def engine_thread_counts(counts: Sequence[int]) -> tuple[int, ...]:
@@ -173,7 +182,7 @@ def _engine_stage(
     reference: ReferenceReader,
     available: int | None,
     progress: Progress,
-    temporary_folder: Path | None,
+    folder: Path,
 ) -> tuple[EngineCalibration, tuple[str, ...]]:
     size = probe_bytes(plan, available)
     if not isinstance(runner, TurnTaker):
@@ -182,16 +191,15 @@ def _engine_stage(
         size = max(size, min(beyond, (available or 16 * beyond) // 16))
     # Repacked types hold a second copy, so a fifth may become a quarter.
     open_bytes = max(2 * size, (available or 200 * size) // 5)
-    with model_folder(temporary_folder) as folder:
-        return calibrate_engine(
-            runner,
-            plan_probes(plan, size, machine.last_level_cache_bytes),
-            plan,
-            thread_counts=counts,
-            folder=folder,
-            write_model=write_model,
-            reference=reference,
-            open_bytes=open_bytes,
-            last_level_cache_bytes=machine.last_level_cache_bytes,
-            progress=progress,
-        )
+    return calibrate_engine(
+        runner,
+        plan_probes(plan, size, machine.last_level_cache_bytes),
+        plan,
+        thread_counts=counts,
+        folder=folder,
+        write_model=write_model,
+        reference=reference,
+        open_bytes=open_bytes,
+        last_level_cache_bytes=machine.last_level_cache_bytes,
+        progress=progress,
+    )

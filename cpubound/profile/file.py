@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import msgspec
 
 from cpubound.errors import MachineError, ProfileError, UsageError
 from cpubound.profile.values import SCHEMA, SCHEMA_NAME, SCHEMA_VERSION, MachineProfile
+from cpubound.temporary import check_place, write_file
 
 # A profile of a 1,024-CPU machine with every sample is under 2 MiB.
 MAX_FILE_BYTES = 64 * 2**20
@@ -46,13 +44,17 @@ def check_writable(path: Path) -> None:
     """Raise MachineError if a profile could not be saved here; creates the folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        check_place(path)
     except OSError as error:
         raise MachineError(
-            f"the profile cannot be saved ({path.parent}: {error.strerror}): "
+            f"the profile cannot be saved ({path}: {error.strerror}): "
             "give another place with --out FILE"
         ) from error
+
+
+def profile_bytes(profile: MachineProfile) -> bytes:
+    """Return what a profile's file holds."""
+    return msgspec.json.format(msgspec.json.encode(profile_document(profile)), indent=1) + b"\n"
 
 
 def save_profile(profile: MachineProfile, path: Path, *, force: bool = True) -> None:
@@ -63,32 +65,16 @@ def save_profile(profile: MachineProfile, path: Path, *, force: bool = True) -> 
     UsageError : the file exists and ``force`` is not set.
     MachineError : the folder cannot be written.
     """
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists: give --force to replace it")
-    data = msgspec.json.format(msgspec.json.encode(profile_document(profile)), indent=1)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path, data + b"\n")
+        write_file(path, profile_bytes(profile), replace=force)
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists: give --force to replace it") from error
     except OSError as error:
         raise MachineError(
             f"the profile cannot be written ({path}: {error.strerror}): "
             "give another place with --out FILE"
         ) from error
-
-
-def save_default_profile(profile: MachineProfile) -> Path:
-    """Save as the profile of this machine and keep the one before under its date."""
-    path = default_profile_path()
-    try:
-        if path.exists():
-            _keep_older(path)
-    except OSError as error:
-        raise MachineError(
-            f"the older profile cannot be kept ({path}: {error.strerror}): "
-            "give another place with --out FILE"
-        ) from error
-    save_profile(profile, path)
-    return path
 
 
 def load_profile(path: str | Path | None = None) -> MachineProfile:
@@ -100,12 +86,7 @@ def load_profile(path: str | Path | None = None) -> MachineProfile:
     """
     chosen = Path(path) if path is not None else default_profile_path()
     try:
-        status = chosen.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ProfileError(f"{chosen} is no cpubound profile (not a file): give a saved one")
-        if status.st_size > MAX_FILE_BYTES:
-            raise ProfileError(f"{chosen} is no cpubound profile (too large): calibrate again")
-        data = chosen.read_bytes()
+        data = read_profile_file(chosen)
     except FileNotFoundError:
         if path is None:
             raise ProfileError(
@@ -117,11 +98,21 @@ def load_profile(path: str | Path | None = None) -> MachineProfile:
     return decode_profile(data, str(chosen))
 
 
+def read_profile_file(path: Path) -> bytes:
+    """Read the bytes of a profile file; ``ProfileError`` for what cannot be one, or ``OSError``."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ProfileError(f"{path} is no cpubound profile (not a file): give a saved one")
+    if status.st_size > MAX_FILE_BYTES:
+        raise ProfileError(f"{path} is no cpubound profile (too large): calibrate again")
+    return path.read_bytes()
+
+
 def decode_profile(data: bytes, source: str) -> MachineProfile:
     """Check and decode the bytes of a profile file; ``source`` names it in errors."""
     remedy = "run `cpubound calibrate` again"
     try:
-        head = msgspec.json.decode(data, type=_Head)
+        head = msgspec.json.decode(data, type=ProfileHead)
     except msgspec.DecodeError as error:
         raise ProfileError(f"{source} is no cpubound profile ({error}): {remedy}") from error
     name, _, version = (head.schema or "").partition("/")
@@ -139,7 +130,9 @@ def decode_profile(data: bytes, source: str) -> MachineProfile:
     return profile
 
 
-class _Head(msgspec.Struct):
+class ProfileHead(msgspec.Struct):
+    """What a profile of any version holds."""
+
     schema: str | None = None
     created: str | None = None
 
@@ -150,30 +143,3 @@ def _check_values(profile: MachineProfile, source: str, remedy: str) -> None:
             raise ProfileError(f"{source} is damaged (an empty measurement): {remedy}")
         if not all(0 < sample < 1e6 for sample in row.samples_s):
             raise ProfileError(f"{source} is damaged (impossible sample times): {remedy}")
-
-
-def _keep_older(path: Path) -> None:
-    try:
-        # Of any version: one that is too old to be read is not damaged.
-        stamp = msgspec.json.decode(path.read_bytes(), type=_Head).created or ""
-    except msgspec.DecodeError:
-        stamp = ""
-    stamp = stamp or f"damaged-{int(path.stat().st_mtime)}"
-    stamp = re.sub(r"[^0-9A-Za-z]+", "-", stamp[:40]).strip("-")
-    kept = path.with_name(f"profile-{stamp}.json")
-    if not kept.exists():
-        _write_atomically(kept, path.read_bytes())
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise

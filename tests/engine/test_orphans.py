@@ -107,7 +107,8 @@ EVERY_GAP = """
 import contextlib, os, signal, sys
 from pathlib import Path
 from cpubound.cli.termination import Ended, ended_by_signals
-from cpubound.engine import child, inprocess, synth, temporary
+from cpubound import temporary
+from cpubound.engine import child, inprocess, synth
 from cpubound.engine.protocol import CloseModel
 
 WORKER = ("/bin/sh", "-c", "echo $$ > $0; while read line; do echo '{\\"type\\":\\"done\\"}'; done")

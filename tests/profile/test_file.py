@@ -14,7 +14,6 @@ from cpubound.profile.file import (
     default_profile_path,
     load_profile,
     profile_document,
-    save_default_profile,
     save_profile,
 )
 from cpubound.profile.values import judge_noise
@@ -44,17 +43,6 @@ def test_the_document_holds_the_fields_of_the_contract() -> None:
     assert [(s["kernel"], s["threads"]) for s in document["saturation"]] == [("read", 1)]
     assert {"spread", "verdict"} <= set(document["noise"])
     assert {"machine", "engine", "warnings", "created", "cpubound_version"} <= set(document)
-
-
-def test_the_default_place_keeps_older_profiles(home: Path) -> None:
-    first = build_profile({1: 20 * GB}, created="2026-01-01T00:00:00+00:00")
-    second = build_profile({1: 21 * GB}, created="2026-01-02T00:00:00+00:00")
-    save_default_profile(first)
-    save_default_profile(second)
-    assert load_profile() == second
-    kept = [p for p in home.iterdir() if p.name != "profile.json"]
-    assert len(kept) == 1
-    assert load_profile(kept[0]) == first
 
 
 def test_a_machine_without_a_profile_is_told_to_calibrate(home: Path) -> None:
@@ -87,16 +75,6 @@ def test_another_schema_version_is_refused_by_name(tmp_path: Path, version: int)
     assert f"has schema cpubound.profile/{version}" in str(refused.value)
     assert "this cpubound reads cpubound.profile/2" in str(refused.value)
     assert "run `cpubound calibrate` again" in str(refused.value)
-
-
-def test_a_profile_of_the_schema_before_is_kept_when_a_new_one_is_saved(home: Path) -> None:
-    home.mkdir()
-    before = json.dumps({"schema": "cpubound.profile/1", "created": "2026-01-01T00:00:00+00:00"})
-    (home / "profile.json").write_text(before)
-    save_default_profile(build_profile({1: 20 * GB}))
-    assert load_profile().schema == "cpubound.profile/2"
-    (kept,) = (path for path in home.iterdir() if path.name != "profile.json")
-    assert kept.read_text() == before
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
-"""Files of one run: removed with it, or by a later run if this one was killed.
+"""Files being made: whole when they appear, and removed with a run that does not finish them.
 
-Their owner holds a lock for as long as it lives, so what can be locked was left behind. Where
-the system has no such locks (Windows) nothing is taken for left behind.
+Every file that cpubound writes for somebody is written here. Their owner holds a lock for as
+long as it lives, so what can be locked was left behind, and a later run removes it. Where the
+system has no such locks (Windows) nothing is taken for left behind.
 """
 
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import re
 import secrets
@@ -26,6 +28,7 @@ except ImportError:
 _PREFIX = "cpubound-models-"
 _LOCK = ".owner"
 _TOKEN = "[0-9a-f]{16}"
+_PART = re.compile(rf"\.cpubound-{_TOKEN}\.part")
 
 
 @contextmanager
@@ -49,16 +52,39 @@ def model_folder(parent: Path | None = None) -> Iterator[Path]:
                 return
 
 
+def write_file(target: Path, data: bytes, *, replace: bool = True) -> None:
+    """Write a whole file; parameters and errors as of ``partial_file``."""
+    with partial_file(target, replace=replace) as output:
+        output.write(data)
+
+
+def check_place(target: Path) -> None:
+    """Raise the ``OSError`` that writing a file there would end in, as far as it can be told."""
+    target = Path(os.path.realpath(target))
+    _status(target)
+    with tempfile.TemporaryFile(dir=target.parent):
+        pass
+
+
 @contextmanager
-def partial_file(target: Path) -> Iterator[BinaryIO]:
+def partial_file(target: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     """Give a file that takes the target's place when it is complete, and is removed otherwise.
 
-    Parts of the same target that killed runs left behind are removed.
+    It lies in the target's folder, so that taking its place is one step, and is on the disk
+    before it does. A link is followed: the file it leads to is replaced. What is replaced
+    leaves its permissions and owner. Parts in that folder that killed runs left are removed.
+
+    Raises
+    ------
+    OSError : it cannot be written; what stands there may not be written, or is no regular file.
+    FileExistsError : ``replace`` is not set, and a file stands there in the end.
     """
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.{_TOKEN}\.part")
-    _for_each_left_behind(target.parent, pattern, _reclaim_file)
+    target = Path(os.path.realpath(target))
+    before = _status(target)
+    _for_each_left_behind(target.parent, _PART, _reclaim_file)
     while True:
-        path = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+        # The name of the target would make one that is too long of one that just fits.
+        path = target.with_name(f".cpubound-{secrets.token_hex(8)}.part")
         with _removed_in_the_end(partial(path.unlink, missing_ok=True)):
             output = _create_locked(path)
             if output is None:
@@ -66,12 +92,63 @@ def partial_file(target: Path) -> Iterator[BinaryIO]:
             with output:
                 yield output
                 output.flush()
-                # Else the system writes it back later, while the model is being timed.
+                # Else the system writes it back later: while the model is being timed, or never.
                 os.fsync(output.fileno())
+                if before is not None:
+                    _give_status(path, before)
                 if fcntl is None:
                     output.close()  # Windows renames no open file
-                path.replace(target)
+                if replace:
+                    path.replace(target)
+                else:
+                    _take_free_place(path, target)
+                _sync_folder(target.parent)
                 return
+
+
+def _status(target: Path) -> os.stat_result | None:
+    """Return the status of the file that would be replaced, None if there is none."""
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(target))
+    # Renaming asks only for the folder: a file that was made read-only would be gone.
+    if not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
+    return status
+
+
+def _give_status(path: Path, status: os.stat_result) -> None:
+    with suppress(OSError):
+        if hasattr(os, "chown"):
+            os.chown(path, status.st_uid, status.st_gid)
+    with suppress(OSError):
+        path.chmod(stat.S_IMODE(status.st_mode))
+
+
+def _take_free_place(path: Path, target: Path) -> None:
+    try:
+        # Unlike renaming, linking replaces nothing.
+        os.link(path, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without hard links: a file that another program makes just now is lost.
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+        path.replace(target)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put a folder's new entry on the disk, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cpubound.engine import temporary
-from cpubound.engine.temporary import model_folder, partial_file
+from cpubound import temporary
+from cpubound.temporary import check_place, model_folder, partial_file, write_file
 
 pytestmark = pytest.mark.skipif(temporary.fcntl is None, reason="this system has no such locks")
 
@@ -18,7 +21,7 @@ pytestmark = pytest.mark.skipif(temporary.fcntl is None, reason="this system has
 OWNER = """
 import sys
 from pathlib import Path
-from cpubound.engine.temporary import model_folder, partial_file
+from cpubound.temporary import model_folder, partial_file
 place = Path(sys.argv[2])
 with model_folder(place) if sys.argv[1] == "folder" else partial_file(place / "x.gguf") as made:
     if sys.argv[1] == "folder":
@@ -161,21 +164,21 @@ def test_a_file_that_failed_leaves_the_old_one_and_no_part(tmp_path: Path) -> No
     assert names(tmp_path) == ["x.gguf"]
 
 
-def test_the_part_of_a_run_that_was_killed_goes_with_the_next_of_that_name(
+def test_the_part_of_a_run_that_was_killed_goes_with_the_next_in_that_folder(
     owner, tmp_path: Path
 ) -> None:
     alive, killed = owner("part"), owner("part")
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    (tmp_path / ".y.gguf.0123456789abcdef.part").touch()
+    (tmp_path / ".cpubound-mine.part").touch()
     with partial_file(tmp_path / "x.gguf"):
-        parts = [name for name in names(tmp_path) if name.startswith(".x.gguf.")]
+        parts = [name for name in names(tmp_path) if re.fullmatch(r"\.cpubound-.{16}\.part", name)]
         assert len(parts) == 2  # of the one that lives, and ours
     alive.kill()
     alive.wait()
     with partial_file(tmp_path / "x.gguf"):
         pass
-    assert names(tmp_path) == [".y.gguf.0123456789abcdef.part", "x.gguf"]
+    assert names(tmp_path) == [".cpubound-mine.part", "x.gguf"]
 
 
 def test_a_part_is_not_written_through_a_link(
@@ -183,7 +186,96 @@ def test_a_part_is_not_written_through_a_link(
 ) -> None:
     target = tmp_path / "x.gguf"
     monkeypatch.setattr(temporary.secrets, "token_hex", lambda _: "0123456789abcdef")
-    (tmp_path / ".x.gguf.0123456789abcdef.part").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / ".cpubound-0123456789abcdef.part").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileExistsError), partial_file(target):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link, target = tmp_path / "link", tmp_path / "elsewhere" / "x"
+    link.symlink_to(Path("elsewhere") / "x")
+    write_file(link, b"made")  # it leads nowhere yet
+    write_file(link, b"replaced")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"replaced"
+    assert names(tmp_path / "elsewhere") == ["x"]
+
+
+def test_what_replaces_a_file_has_its_permissions(tmp_path: Path) -> None:
+    target = tmp_path / "x"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    write_file(target, b"new")
+    assert (target.read_bytes(), target.stat().st_mode & 0o777) == (b"new", 0o640)
+
+
+def test_a_file_that_appeared_meanwhile_is_not_replaced_unasked(tmp_path: Path) -> None:
+    target = tmp_path / "x"
+    with pytest.raises(FileExistsError), partial_file(target, replace=False) as output:
+        output.write(b"mine")
+        target.write_bytes(b"theirs")
+    assert target.read_bytes() == b"theirs"
+    assert names(tmp_path) == ["x"]
+
+
+def test_a_new_file_is_made_where_there_are_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    write_file(tmp_path / "x", b"made", replace=False)
+    assert (tmp_path / "x").read_bytes() == b"made"
+    with pytest.raises(FileExistsError):
+        write_file(tmp_path / "x", b"again", replace=False)
+    assert (tmp_path / "x").read_bytes() == b"made"
+
+
+def test_a_name_as_long_as_the_system_allows_can_be_written(tmp_path: Path) -> None:
+    target = tmp_path / ("x" * 255)
+    write_file(target, b"made")
+    assert names(tmp_path) == [target.name]
+
+
+def test_what_is_no_file_or_has_no_folder_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path, tmp_path / "pipe", tmp_path / "none" / "x"):
+        with pytest.raises(OSError, match=r"regular|No such"):
+            check_place(place)
+        with pytest.raises(OSError, match=r"regular|No such"):
+            write_file(place, b"x")
+    assert names(tmp_path) == ["pipe"]
+
+
+# The kinds of file that a user without rights meets; root may do anything.
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from cpubound.temporary import write_file
+os.setuid(65534)
+try:
+    write_file(Path(sys.argv[1]), b"new")
+except PermissionError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to be root")
+def test_a_file_that_was_made_read_only_is_not_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "x"
+    place.write_bytes(b"old")
+    place.chmod(0o444)
+    os.chown(place, 65534, 65534)
+    for folder in (tmp_path, *tmp_path.parents):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    tmp_path.chmod(0o777)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, str(place)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "Permission denied\n"
+    assert place.read_bytes() == b"old"
