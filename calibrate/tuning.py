@@ -29,7 +29,7 @@ from cpubound import __version__, api, stats
 from cpubound.advise.tune import Recommendation
 from cpubound.advise.tune.choice import chosen_setting, flash_options
 from cpubound.advise.tune.session import Session
-from cpubound.cost.thread_choice import TOLERANCE
+from cpubound.cost.thread_choice import TOLERANCE, thread_counts
 from cpubound.engine import open_runner
 from cpubound.engine.runner import Runner
 from cpubound.engine.synth import write_model
@@ -136,7 +136,7 @@ def plan_cells(
 ) -> Iterator[TuningCell]:
     """Let tune choose for a model at each depth, and lay out the grids."""
     spec = resolve_model(name)
-    session = Session(profile=profile, spec=spec, thread_counts=api.measured_threads(profile))
+    session = Session(profile=profile, spec=spec, thread_counts=thread_counts(profile))
     file = _model_file(spec, path)
     for depth in depths:
         started = time.perf_counter()

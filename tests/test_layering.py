@@ -153,8 +153,8 @@ def test_every_room_in_the_list_exists() -> None:
 PRINT_LOADED = "print(*(m for m in sys.modules if m.startswith('cpubound.')), file=sys.stderr)"
 # Nothing is fitted to predict.
 NOTHING_FITTED = "assert not {'numpy', 'scipy'} & {*sys.modules}"
-# What `predict` needs of the rooms that measure are their values; it starts nothing.
-PREDICTING = {"api", "cli", "cost", "model", "profile", "report", *GROUND} - {"trust"}
+# What `predict` needs of the rooms that measure are their values, and the machine's limits now.
+PREDICTING = {"api", "cli", "cost", "machine", "model", "profile", "report", *GROUND} - {"trust"}
 
 
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

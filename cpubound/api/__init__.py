@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from cpubound.api.advising import diagnose_live as diagnose_live
     from cpubound.api.advising import tune as tune
     from cpubound.api.common import Progress as Progress
-    from cpubound.api.common import measured_threads as measured_threads
     from cpubound.api.common import no_progress as no_progress
     from cpubound.api.common import saved_profile as saved_profile
     from cpubound.api.common import split_kv_type as split_kv_type
     from cpubound.api.engines import open_reference as open_reference
+    from cpubound.api.limits import current_profile as current_profile
     from cpubound.api.measuring import breakdown as breakdown
     from cpubound.api.measuring import calibrate as calibrate
     from cpubound.api.measuring import validate as validate
@@ -37,10 +37,10 @@ _HOMES = {
     "breakdown": "measuring",
     "calibrate": "measuring",
     "compare": "predicting",
+    "current_profile": "limits",
     "diagnose": "advising",
     "diagnose_live": "advising",
     "inspect_model": "predicting",
-    "measured_threads": "common",
     "no_progress": "common",
     "open_reference": "engines",
     "predict": "predicting",

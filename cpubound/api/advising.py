@@ -13,15 +13,15 @@ import msgspec
 from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice
 from cpubound.advise.tune.values import Verification
-from cpubound.api.common import (
-    Progress,
-    check_threads,
-    no_progress,
-    refuse_too_big,
-    spec_of,
-    split_kv_type,
-)
+from cpubound.api.common import Progress, no_progress, spec_of, split_kv_type
 from cpubound.api.engines import engine_with, open_reference
+from cpubound.api.limits import (
+    check_threads,
+    machine_now,
+    on_machine,
+    profile_here,
+    refuse_too_big,
+)
 from cpubound.api.predicting import inspect_model, predict_best
 from cpubound.cost.values import Prediction
 from cpubound.engine.watch import LiveFacts
@@ -53,8 +53,8 @@ def tune(
     kv_type : one type for K and V, or ``K:V``; by default the best of those measured.
     target : a wanted rate in tok/s: find the file type and the context that give it.
     verify_seconds : run the choice, its neighbours and the programs' defaults for so long.
-    machine : the machine as it is now, where its limits (quota, affinity, memory) may be others
-        than when the profile was made; by default as the profile has it.
+    machine : the machine whose limits (quota, affinity, memory) count; by default this one as
+        it is now, if the profile was made on it or the choice is verified here.
     model_path : the file's name in the commands; by default the model's own.
 
     Raises
@@ -67,17 +67,22 @@ def tune(
         advise,
         commands_of,
         kv_options,
-        tunable_threads,
     )
+    from cpubound.cost.thread_choice import thread_counts
     from cpubound.measuring.threads import placement
 
     profile = profile or load_profile()
     spec = spec_of(model)
     options = [split_kv_type(kv_type)] if kv_type else kv_options(profile, depth)
     made_on = profile.machine
-    profile = profile if machine is None else msgspec.structs.replace(profile, machine=machine)
-    session = Session(profile=profile, spec=spec, thread_counts=tunable_threads(profile))
-    refuse_too_big(profile, session.smallest_traffic(depth, options))
+    runs_here = verify_seconds is not None
+    if runs_here:
+        profile = profile_here(profile)
+    elif machine := machine or machine_now(profile):
+        profile = on_machine(profile, machine)
+    session = Session(profile=profile, spec=spec, thread_counts=thread_counts(profile))
+    smallest = session.smallest_traffic(depth, options)
+    refuse_too_big(profile.machine, smallest, now=runs_here)
     cpus_for = partial(placement, profile.machine)
     name = model_path or (spec.shards[0] if spec.shards else f"{spec.name}.gguf")
     advice = advise(
@@ -263,11 +268,11 @@ def watch_live(
     from cpubound.engine.values import RunSettings
     from cpubound.engine.watch import watch_process
 
-    profile = profile or load_profile()
+    profile = profile_here(profile or load_profile())
     spec = spec_of(model)
     type_k, type_v = split_kv_type(kv_type)
     traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
-    refuse_too_big(profile, traffic)
+    refuse_too_big(profile.machine, traffic)
     if threads is None:
         threads = predict_best(profile, traffic).threads
     check_threads(profile.machine, (threads,))

@@ -7,19 +7,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from cpubound.api.common import (
-    Progress,
-    check_threads,
-    measured_threads,
-    no_progress,
-    refuse_too_big,
-    refuse_too_big_for,
-    saved_profile,
-    spec_of,
-    split_kv_type,
-)
+from cpubound.api.common import Progress, no_progress, saved_profile, spec_of, split_kv_type
 from cpubound.api.engines import engine_files, engine_with, open_engine, open_reference, quantizer
+from cpubound.api.limits import (
+    check_threads,
+    profile_here,
+    refuse_too_big,
+)
 from cpubound.api.predicting import inspect_model, predict_best
+from cpubound.cost.thread_choice import thread_counts
 from cpubound.errors import UsageError
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile.file import load_profile
@@ -115,9 +111,9 @@ def validate(
     from cpubound.llama_facts import check_batch
     from cpubound.validation.cells import plan_cell, run_cells, warn_of_other_build
 
-    profile = profile or load_profile()
+    profile = profile_here(profile or load_profile())
     specs = [spec_of(model) for model in models]
-    counts = tuple(threads) if threads else measured_threads(profile)
+    counts = tuple(threads) if threads else thread_counts(profile)
     check_threads(profile.machine, counts)
     check_batch(max(batches))
     type_k, type_v = split_kv_type(kv_type)
@@ -136,7 +132,7 @@ def validate(
     ]
     for spec in specs:
         most = inspect_model(spec, depth=max(depths), batch=max(batches), kv_type=kv_type)
-        refuse_too_big(profile, most)
+        refuse_too_big(profile.machine, most)
     with ExitStack() as stack:
         runner, paths = stack.enter_context(engine_files(specs, progress, engine_path))
         cells = [
@@ -150,7 +146,7 @@ def validate(
             runner,
             reference,
             seconds=seconds,
-            open_bytes=(profile.machine.usable_memory_bytes or 0) // 2,
+            open_bytes=(profile.machine.free_memory_bytes or 0) // 2,
             progress=progress,
             seed=random.randrange(2**32) if seed is None else seed,
         )
@@ -173,14 +169,14 @@ def validate_prompts(
     """Process prompts through llama.cpp beside their predictions; raises as ``validate``."""
     from cpubound.validation.prompts import plan_prompt, run_prompts
 
-    profile = profile or load_profile()
+    profile = profile_here(profile or load_profile())
     specs = [spec_of(model) for model in models]
-    counts = tuple(threads) if threads else measured_threads(profile)[-1:]
+    counts = tuple(threads) if threads else thread_counts(profile)[-1:]
     check_threads(profile.machine, counts)
     type_k, type_v = split_kv_type(kv_type)
     for spec in specs:
         deepest = max(depths) + max(prompts)
-        refuse_too_big(profile, inspect_model(spec, depth=deepest, kv_type=kv_type))
+        refuse_too_big(profile.machine, inspect_model(spec, depth=deepest, kv_type=kv_type))
     with engine_files(specs, progress) as (runner, paths):
         cells = [
             plan_prompt(
@@ -242,6 +238,7 @@ def breakdown(
     from cpubound.validation.breakdown import run_rounds, take_apart
 
     profile = profile or saved_profile()
+    profile = profile and profile_here(profile)
     machine = profile.machine if profile else read_machine()
     spec = spec_of(model)
     type_k, type_v = split_kv_type(kv_type)
@@ -249,7 +246,7 @@ def breakdown(
     def traffic_at(tokens_in_cache: int) -> ModelTraffic:
         return inspect_model(spec, depth=tokens_in_cache, kv_type=kv_type, flash_attn=flash_attn)
 
-    refuse_too_big_for(machine, traffic_at(depth))
+    refuse_too_big(machine, traffic_at(depth))
     if threads is None:
         threads = machine.effective_cpus
         if profile is not None:

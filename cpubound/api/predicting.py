@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cpubound.api.common import measured_threads, spec_of, split_kv_type
-from cpubound.cost.thread_choice import fewest_threads
+from cpubound.api.common import spec_of, split_kv_type
+from cpubound.api.limits import current_profile
+from cpubound.cost.thread_choice import fewest_threads, thread_counts
 from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.errors import CpuboundError, ProfileError
 from cpubound.model.values import ModelSpec, ModelTraffic
-from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def predict(
     threads : decode threads; by default those that ``tune`` would choose.
     batch : sequences decoded together; the speed is that of all of them.
     """
-    profile = profile or load_profile()
+    profile = profile or current_profile()
     traffic = inspect_model(
         model, depth=depth, n_ctx=n_ctx, batch=batch, kv_type=kv_type, flash_attn=flash_attn
     )
@@ -121,7 +121,7 @@ def predict_prompt(
     from cpubound.cost.predict import predict_prompt as predict_steps
     from cpubound.model.traffic import prompt_steps
 
-    profile = profile or load_profile()
+    profile = profile or current_profile()
     spec = spec_of(model)
     type_k, type_v = split_kv_type(kv_type)
     steps = prompt_steps(
@@ -133,13 +133,13 @@ def predict_prompt(
         flash_attn=flash_attn,
     )
     after = inspect_model(spec, depth=depth + prompt, kv_type=kv_type, flash_attn=flash_attn)
-    count = max(measured_threads(profile)) if threads is None else threads
+    count = max(thread_counts(profile)) if threads is None else threads
     return predict_steps(profile, steps, after, count)
 
 
 def predict_best(profile: MachineProfile, traffic: ModelTraffic) -> Prediction:
     """Predict at the fewest measured threads that come near the best, as ``tune`` chooses."""
-    return fewest_threads(predict_at(profile, traffic, measured_threads(profile)))
+    return fewest_threads(predict_at(profile, traffic, thread_counts(profile)))
 
 
 def survey(
@@ -156,7 +156,7 @@ def survey(
     A model whose weights alone exceed the memory is passed over without more work, as is one
     whose bytes cannot be worked out.
     """
-    profile = profile or load_profile()
+    profile = profile or current_profile()
     memory = profile.machine.usable_memory_bytes
     found = []
     for spec in models:
@@ -200,7 +200,7 @@ def what_if(
     from cpubound.cost.law import MemoryLaw, fit_law
     from cpubound.cost.what_if import Question, ask
 
-    profile = profile or load_profile()
+    profile = profile or current_profile()
     spec = spec_of(model)
     if threads is None:
         threads = predict(

@@ -6,9 +6,11 @@ import errno
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -29,6 +31,8 @@ COMMANDS = {
     "roofline": "Show what binds on a roofline, here or on a named machine.",
     "synth": "Write a synthetic GGUF of a known shape.",
 }
+# EX_SOFTWARE of sysexits.h.
+_OUR_MISTAKE = 70
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -63,7 +67,8 @@ def main(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code.
 
     0 done; 1 a check that was asked for did not hold; 2 usage; 3 bad input file; 4 this
-    machine cannot do it; 129, 130 or 143 ended by SIGHUP, SIGINT or SIGTERM.
+    machine cannot do it; 70 a mistake of cpubound's own; 129, 130 or 143 ended by SIGHUP, SIGINT
+    or SIGTERM.
     """
     # Taken out here, so that it works before and behind the command's name.
     debug = "--debug" in argv
@@ -94,6 +99,14 @@ def main(argv: Sequence[str]) -> int:
         if error.filename is None:
             _forget_stdout()
         return _fail(_describe(error), 4 if error.errno in _NO_ROOM else 3)
+    except MemoryError:
+        if debug:
+            raise
+        return _fail("memory ran out: close other programs, or choose a smaller model", 4)
+    except Exception as error:
+        if debug:
+            raise
+        return _fail(_mistake(error), _OUR_MISTAKE)
     return result if isinstance(result, int) else 0
 
 
@@ -101,6 +114,16 @@ def _fail(text: str, code: int) -> int:
     """Say what is wrong in one line, whatever a name in it holds."""
     click.echo(f"cpubound: error: {' '.join(text.splitlines())}", err=True)
     return code
+
+
+def _mistake(error: Exception) -> str:
+    """Name an error that nobody foresaw, and where it arose, so that it can be reported."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return (
+        f"cpubound {__version__} made a mistake ({type(error).__name__}: {error}{where}): run it "
+        "again with --debug and report what it prints (SECURITY.md says where)"
+    )
 
 
 def _describe(error: OSError) -> str:

@@ -78,6 +78,11 @@ def take_all(*steps: Callable[[], None]) -> None:
         raise failed[0]
 
 
+def note(text: str) -> None:
+    """Say on stderr what must be known to read the result."""
+    click.echo(f"Note: {text}", err=True)
+
+
 def warn_beyond_training(specs: Sequence[ModelSpec], tokens: int) -> None:
     """Say on stderr, before a long run, which models were trained for fewer tokens."""
     from cpubound.report.predictions import beyond_training

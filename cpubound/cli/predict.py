@@ -82,14 +82,14 @@ def command(
     folder, a Hugging Face config.json, or ollama:NAME.
     """
     from cpubound import api
-    from cpubound.cli.output import print_result
+    from cpubound.api.limits import current_profile
+    from cpubound.cli.output import note, print_result
     from cpubound.errors import UsageError
     from cpubound.model.resolve import resolve_models
-    from cpubound.profile.file import load_profile
     from cpubound.report import predictions as report
     from cpubound.report.prompts import prompt_text
 
-    profile = load_profile(profile_path)
+    profile = current_profile(profile_path, note)
     if [model is not None, local, fits].count(True) != 1:
         raise UsageError("give one of MODEL, --local and --fits (cpubound predict --help)")
     if model is not None and target is not None:

@@ -237,12 +237,12 @@ def _machine(
 def _my_machine(
     profile_path: str | None, quantised: bool
 ) -> tuple[Roofs, MachineLine, float | None, MachineProfile]:
+    from cpubound.api.limits import current_profile
     from cpubound.errors import ProfileError
-    from cpubound.profile.file import load_profile
     from cpubound.report.roofline_document import MachineLine
     from cpubound.theory.budget import Roofs
 
-    profile = load_profile(profile_path)
+    profile = current_profile(profile_path)
     read = profile.measurements("read", "file") or profile.measurements("read", "anon_4k")
     rates = [m.median_bytes_per_s for m in read.values()]
     if not rates:
@@ -354,10 +354,11 @@ def _predicted_seconds(
     Attention goes through the cache once for each token, as over a batch of sequences.
     """
     from cpubound import api
+    from cpubound.cost.thread_choice import thread_counts
 
     prediction = api.predict(
         source.spec,
-        threads=max(api.measured_threads(profile)),
+        threads=max(thread_counts(profile)),
         depth=context,
         batch=tokens,
         kv_type=f"{source.kv_type_k}:{source.kv_type_v}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,10 +14,6 @@ from cpubound.cli.options import (
     refuse_without,
     seed_option,
 )
-
-if TYPE_CHECKING:
-    from cpubound.machine.values import Machine
-    from cpubound.profile.values import MachineProfile
 
 DEFAULT_SECONDS = 40.0
 
@@ -72,9 +67,11 @@ def command(
     """
     from cpubound import api
     from cpubound.advise.findings import find_machine_findings
+    from cpubound.api.limits import machine_now
     from cpubound.cli.output import print_result
     from cpubound.cli.progress import progress_bar
     from cpubound.errors import UsageError
+    from cpubound.machine.read import read_machine
     from cpubound.model.resolve import resolve_model
     from cpubound.profile.file import load_profile
     from cpubound.report import advice as report
@@ -85,7 +82,7 @@ def command(
         raise UsageError("--verify runs here, --sysroot is another place: leave one out")
     profile = load_profile(profile_path)
     spec = resolve_model(model)
-    machine = machine_now(profile, sysroot, is_given=profile_path is not None)
+    machine = read_machine(sysroot) if sysroot is not None else machine_now(profile)
     with progress_bar() as progress:
         advice = api.tune(
             spec,
@@ -106,19 +103,3 @@ def command(
         force=force,
         text=report.advice_text(advice),
     )
-
-
-def machine_now(profile: MachineProfile, sysroot: Path | None, *, is_given: bool) -> Machine | None:
-    """Return the machine whose limits count: the one under ``sysroot``, or this one.
-
-    None, for the machine of the profile, where a profile is given or made on another machine.
-    """
-    from cpubound.machine.read import read_machine
-
-    if sysroot is not None:
-        return read_machine(sysroot)
-    if is_given:
-        return None
-    here, made_on = read_machine(), profile.machine
-    is_same = (here.cpu_model, here.logical_cpus) == (made_on.cpu_model, made_on.logical_cpus)
-    return here if is_same else None

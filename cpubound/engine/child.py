@@ -52,6 +52,7 @@ class ChildProcess:
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self._kills: processes.MemoryKills | None = None
 
     @property
     def pid(self) -> int | None:
@@ -117,6 +118,7 @@ class ChildProcess:
             return self._process
         atexit.register(self.close)
         # A file, not a pipe: nobody has to read along, and after a crash it is all there.
+        self._kills = processes.MemoryKills()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         try:
             self._process = subprocess.Popen(
@@ -161,10 +163,11 @@ class ChildProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             code = process.wait()
+        killed = self._kills.explain(code) if self._kills is not None else None
         last_line = self._last_log_line()
         self.close()
         return EngineCrashed(
-            f"llama.cpp ended inside a run ({_describe_exit(code)}; last words: "
+            f"llama.cpp ended inside a run ({killed or _describe_exit(code)}; last words: "
             f"{last_line or 'none'}): try a smaller model or context, or leave this setting out"
         )
 

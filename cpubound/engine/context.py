@@ -160,14 +160,17 @@ class Context:
         decode, synchronize = llama.llama_decode, llama.llama_synchronize
         pointer, clock = self.pointer, time.perf_counter_ns
         times_ns = []
+        # From the end of one to the end of the next: a pause between them is time too.
+        before_ns = clock()
         for step, row in enumerate(tokens):
             for sequence, token in enumerate(row):
                 batch.token[sequence] = token
                 batch.pos[sequence] = start + step
-            start_ns = clock()
             result = decode(pointer, batch)
             synchronize(pointer)
-            times_ns.append(clock() - start_ns)
+            now_ns = clock()
+            times_ns.append(now_ns - before_ns)
+            before_ns = now_ns
             self._check(result)
         return times_ns
 

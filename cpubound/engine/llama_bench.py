@@ -15,7 +15,7 @@ from types import TracebackType
 import msgspec
 
 from cpubound.engine.inprocess import check_settings
-from cpubound.engine.processes import cannot_execute, tied_command
+from cpubound.engine.processes import MemoryKills, cannot_execute, tied_command
 from cpubound.engine.values import EngineIdentity, Observation, RunSettings
 from cpubound.errors import (
     EngineCrashed,
@@ -121,10 +121,12 @@ class LlamaBenchRunner:
         if not Path(settings.model_path).is_file():
             raise ModelFileError(f"no such model file ({settings.model_path}): check the path")
         identity = self.identity()
+        kills = MemoryKills()
         output = self._call(self._arguments(settings), settings.cpus)
         if output.code < 0:
+            how = kills.explain(output.code) or f"signal {-output.code}"
             raise EngineCrashed(
-                f"llama-bench ended inside a run (signal {-output.code}; last words: "
+                f"llama-bench ended inside a run ({how}; last words: "
                 f"{output.last_line}): try a smaller model or context"
             )
         lacking = _UNKNOWN_OPTION.search(output.both) if output.code else None

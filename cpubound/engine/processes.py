@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from cpubound.engine import tied
+from cpubound.machine.files import Root
+from cpubound.machine.limits import read_memory_kills
 from cpubound.trust import import_folders
 
 # Children stand here: a library that looks for plug-ins in the current folder finds ours, and
@@ -46,6 +50,29 @@ def tied_command(program: Path, arguments: Sequence[str]) -> tuple[str, ...]:
         return command
     # Isolated and without site-packages: only the standard library, and a quick start.
     return (sys.executable, "-I", "-S", tied.__file__, str(os.getpid()), *command)
+
+
+def offer_to_be_killed() -> None:
+    """Let the kernel end this process, not the one that started it, where memory runs out."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+class MemoryKills:
+    """Tells whether an engine's process was killed because memory ran out since this was made."""
+
+    def __init__(self, read: Callable[[], int | None] = lambda: read_memory_kills(Root())) -> None:
+        self._read = read
+        self._before = read()
+
+    def explain(self, code: int) -> str | None:
+        """Return what an exit code means if memory may be behind it, None if not."""
+        if code != -getattr(signal, "SIGKILL", 9):
+            return None
+        now = self._read()
+        if self._before is None or now is None:
+            return "it was killed (SIGKILL), as the system does where memory runs out"
+        return "it was killed for memory" if now > self._before else None
 
 
 def cannot_execute(code: int, log: str) -> str | None:

@@ -62,8 +62,8 @@ class Session:
     def run(self, settings: RunSettings, *, prefill: bool = False) -> Tokens:
         """Time ``settings.tokens`` decode steps as llama-bench does.
 
-        One warm-up step at the same depth first; every step is timed from before
-        ``llama_decode`` to after ``llama_synchronize``; random tokens, logits computed,
+        One warm-up step at the same depth first; every step is timed from the
+        end of the one before to after ``llama_synchronize``; random tokens, logits computed,
         nothing sampled. Prompts likewise, without a warm-up above ``PROMPT_WARM_UP`` tokens.
         """
         self._pin(settings.cpus)

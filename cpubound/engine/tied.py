@@ -22,6 +22,12 @@ def main(parent: int, command: list[str]) -> int:
     if os.getppid() != parent:
         # It ended before the kernel was asked.
         return CANNOT_EXECUTE
+    try:
+        # Where memory runs out this process is ended, not the one that tells of it.
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
+            file.write("1000")
+    except OSError:
+        pass
     # Python ignores these, and a program keeps what is ignored.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)

@@ -10,6 +10,7 @@ from types import TracebackType
 import msgspec
 
 from cpubound import stats
+from cpubound.engine.pauses import paused_share, usual_seconds
 from cpubound.machine.activity import (
     Counters,
     ProcessTime,
@@ -33,7 +34,7 @@ class LiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     seconds: float
     tokens: int
-    tokens_per_s: float  # median
+    tokens_per_s: float  # median; by the clock where a quota makes pauses
     drift: float  # of the rate: second half of the runs against the first
     minor_faults_per_token: float | None = None
     major_faults_per_token: float | None = None
@@ -119,19 +120,21 @@ def live_facts(
     waited = _grown(first.wait_s, last.wait_s)
     stalled = _grown(first.memory_stall_s, last.memory_stall_s)
     before, after = first.machine, last.machine
+    periods = _whole(_grown(first.quota_periods, last.quota_periods))
+    throttled = _whole(_grown(before.throttled_periods, after.throttled_periods))
     clocks = [s.machine.mean_khz * 1e3 for s in samples if s.machine.mean_khz is not None]
     others = cpus_used_between(processes[0], processes[-1], seconds, without=without)
     return LiveFacts(
         threads=threads,
         seconds=seconds,
         tokens=len(tokens),
-        tokens_per_s=1 / stats.median(tokens),
+        tokens_per_s=1 / usual_seconds(tokens, paused_share(periods, throttled)),
         drift=stats.relative_drift([1 / stats.median(run) for run in runs_s]),
         minor_faults_per_token=_per(first.minor_faults, last.minor_faults, len(tokens)),
         major_faults_per_token=_per(first.major_faults, last.major_faults, len(tokens)),
         storage_bytes_per_token=_per(first.read_bytes, last.read_bytes, len(tokens)),
-        quota_periods=_whole(_grown(first.quota_periods, last.quota_periods)),
-        throttled_periods=_whole(_grown(before.throttled_periods, after.throttled_periods)),
+        quota_periods=periods,
+        throttled_periods=throttled,
         steal_share=_share(
             _grown(before.steal_s, after.steal_s), _grown(before.total_s, after.total_s)
         ),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from cpubound.engine import protocol
+from cpubound.engine.processes import offer_to_be_killed
 from cpubound.errors import CpuboundError, MachineError, ModelFileError, UsageError
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def _kind_of(error: BaseException) -> str:
 
 def main() -> int:
     """Take the two standard streams for the protocol and give llama.cpp others."""
+    offer_to_be_killed()
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     reader = threading.Thread(
         target=_read_requests, args=(os.fdopen(os.dup(0), "rb"), requests), daemon=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -52,12 +53,11 @@ def read_limits(root: Root, online: CpuSet) -> Limits:
     """Read affinity, cpuset, quota and memory limit over the whole chain of cgroups."""
     cgroups = _Cgroups(root)
     periods, throttled_periods = _read_periods(root, cgroups)
+    memory_limits = [_read_memory_limit(root, folder) for folder in cgroups.chain("memory")]
     return Limits(
         allowed=_read_allowed(root, cgroups, online),
         quota_cpus=_smallest(_read_quota(root, folder) for folder in cgroups.chain("cpu")),
-        memory_limit_bytes=_smallest(
-            _read_memory_limit(root, folder) for folder in cgroups.chain("memory")
-        ),
+        memory_limit_bytes=_smallest([*memory_limits, *_read_process_limits(root)]),
         periods=periods,
         throttled_periods=throttled_periods,
     )
@@ -66,6 +66,26 @@ def read_limits(root: Root, online: CpuSet) -> Limits:
 def read_quota_periods(root: Root) -> tuple[int | None, int | None]:
     """Read the scheduler periods of the process's own group, and how many were throttled."""
     return _read_periods(root, _Cgroups(root))
+
+
+def read_memory_kills(root: Root) -> int | None:
+    """Read how many processes were killed because memory ran out: here and on the machine.
+
+    Of the process's own cgroup and of the whole system, together: only growth says something.
+    None where the system does not count.
+    """
+    cgroups = _Cgroups(root)
+    texts = [root.read_text("/proc/vmstat")]
+    for folder in cgroups.chain("memory"):
+        texts += [root.read_text(f"{folder}/{n}") for n in ("memory.events", "memory.oom_control")]
+    counts = [
+        parse_integer(line.partition(" ")[2])
+        for text in texts
+        for line in (text or "").splitlines()
+        if line.startswith("oom_kill ")
+    ]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def count_effective_cpus(allowed: int, quota_cpus: float | None) -> int:
@@ -227,6 +247,16 @@ def _read_memory_limit(root: Root, folder: str) -> int | None:
     own = [root.read_integer(f"{folder}/{name}") for name in names]
     limit = _smallest([*own, _read_hierarchical_limit(root, folder)])
     return limit if limit is not None and 0 < limit < _NO_MEMORY_LIMIT else None
+
+
+def _read_process_limits(root: Root) -> list[int]:
+    """Read the limits of this process alone (``ulimit -v``, ``-d``)."""
+    if not root.is_live or sys.platform == "win32":
+        return []
+    import resource
+
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return [limit for limit in limits if limit != resource.RLIM_INFINITY]
 
 
 def _read_hierarchical_limit(root: Root, folder: str) -> int | None:

@@ -158,8 +158,37 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         rows = [kind.cpus for kind in self.core_kinds if kind.kind != "efficiency"]
         return tuple(sorted(cpu for cpus in rows for cpu in cpus)) or self.online_cpus
 
+    def duty_cycle(self, threads: int) -> float:
+        """Return the share of the time in which a team may run: 1 unless a quota is below it.
+
+        Threads of a team wait actively for each other, so that each takes a CPU all the time;
+        where the quota is used up all stand still until the scheduler's next period.
+        """
+        return 1.0 if self.quota_cpus is None else min(1.0, self.quota_cpus / threads)
+
+    @property
+    def free_memory_bytes(self) -> int | None:
+        """The memory a program could have now: what is available, within the limit."""
+        known = [
+            m for m in (self.memory_available_bytes, self.usable_memory_bytes) if m is not None
+        ]
+        return min(known) if known else None
+
     @property
     def usable_memory_bytes(self) -> int | None:
         """The memory a program may use: the smaller of what there is and its limit."""
         known = [m for m in (self.memory_bytes, self.memory_limit_bytes) if m is not None]
         return min(known) if known else None
+
+
+def changed_limits(made_on: Machine, now: Machine) -> list[str]:
+    """Say that fewer CPUs can run than when a profile was made, or more."""
+
+    def cpus(machine: Machine) -> float:
+        return machine.effective_cpus * machine.duty_cycle(machine.effective_cpus)
+
+    if cpus(made_on) == cpus(now):
+        return []
+    quota = f" (a quota of {now.quota_cpus:g})" if now.quota_cpus is not None else ""
+    can_run = "1 CPU" if cpus(now) == 1 else f"{cpus(now):g} CPUs"
+    return [f"{can_run} can run at once now{quota}; the profile was made with {cpus(made_on):g}"]

@@ -151,6 +151,7 @@ def _verification(advice: Advice, v: Verification) -> Iterable[str]:
         rate = f"{format_significant(row.tokens_per_s):>6} tok/s"
         yield f"  {_setting(row):<28}{rate}   {_gain(row)}{whose}"
     yield from (f"  not run: {name}, which would stall" for name in v.left_out)
+    yield from (f"  {warning}" for warning in v.warnings)
     yield _confirmation(v)
 
 

@@ -114,7 +114,10 @@ def _kind(kind: CoreKind) -> str:
 
 def _usable(machine: Machine) -> list[str]:
     count, allowed = machine.effective_cpus, len(machine.allowed_cpus)
-    if machine.quota_cpus is not None and count < allowed:
+    if machine.duty_cycle(count) < 1:
+        share = f"{machine.duty_cycle(count):.0%}"
+        reason = f"the CPU quota is {machine.quota_cpus:g}, so that it runs {share} of the time"
+    elif machine.quota_cpus is not None and count < allowed:
         reason = f"the CPU quota is {machine.quota_cpus:g}, rounded down"
     elif allowed < len(machine.online_cpus):
         reason = f"affinity or cpuset allow CPUs {format_cpu_list(machine.allowed_cpus)}"

@@ -13,6 +13,7 @@ import msgspec
 from cpubound import stats
 from cpubound.cost.predict import predict_decode, read_bandwidth
 from cpubound.cost.values import Prediction
+from cpubound.engine.pauses import PauseCounter, pause_warnings, usual_seconds
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import EngineIdentity, RunSettings
 from cpubound.model.traffic import compute_traffic
@@ -166,6 +167,7 @@ def run_cells(
     open_bytes: int,
     progress: Progress,
     seed: int = 0,
+    count_pauses: Callable[[], PauseCounter] = PauseCounter,
 ) -> Validation:
     """Observe every cell in shuffled rounds until the time is over, and compare.
 
@@ -173,6 +175,7 @@ def run_cells(
     ----------
     seconds : the budget; every cell is run at least three times whatever it takes.
     open_bytes : models whose files together are larger are closed before the next is opened.
+    count_pauses : starts counting those that a CPU quota makes: then speeds are by the clock.
 
     Raises
     ------
@@ -183,6 +186,7 @@ def run_cells(
     paths = list(dict.fromkeys(cell.model_path for cell in cells))
     keep_open = sum({c.model_path: c.prediction.file_bytes for c in cells}.values()) <= open_bytes
     rounds = 0
+    pauses = count_pauses()
     while rounds < MIN_ROUNDS or time.monotonic() - started < seconds:
         for path in order.sample(paths, len(paths)):
             mine = [cell for cell in cells if cell.model_path == path]
@@ -193,10 +197,14 @@ def run_cells(
             elapsed = time.monotonic() - started
             progress("validate", min(1.0, elapsed / max(seconds, 1e-9)))
         rounds += 1
-    done = tuple(_compare(cell) for cell in cells)
+    share = pauses.share()
+    done = tuple(_compare(cell, share) for cell in cells)
     identity = runner.identity()
     return Validation(
-        cells=done, summary=summarize(done), engine=f"{identity.name} {identity.version}"
+        cells=done,
+        summary=summarize(done),
+        engine=f"{identity.name} {identity.version}",
+        warnings=pause_warnings(share),
     )
 
 
@@ -222,10 +230,10 @@ def _observe(cell: CellToRun, runner: Runner, reference: Reference | None) -> No
         cell.references.append(reference(p.threads))
 
 
-def _compare(cell: CellToRun) -> Cell:
+def _compare(cell: CellToRun, paused_share: float) -> Cell:
     p = cell.prediction
     samples = tuple(sample for run in cell.runs_s for sample in run)
-    observed = p.batch / stats.median(samples)
+    observed = p.batch / usual_seconds(samples, paused_share)
     seen = stats.median(cell.references) if cell.references else None
     return Cell(
         prediction=p,

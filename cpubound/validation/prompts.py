@@ -12,6 +12,7 @@ import msgspec
 from cpubound import stats
 from cpubound.cost.predict import predict_prompt
 from cpubound.cost.values import PromptPrediction
+from cpubound.engine.pauses import PauseCounter, pause_warnings, usual_seconds
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
 from cpubound.model.traffic import compute_traffic, prompt_steps
@@ -54,6 +55,7 @@ class PromptValidation(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[PromptCell, ...]
     summary: PromptSummary
     engine: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -109,16 +111,21 @@ def run_prompts(
     order = random.Random(seed)
     started = time.monotonic()
     rounds = 0
+    pauses = PauseCounter()
     while rounds < MIN_ROUNDS or time.monotonic() - started < seconds:
         for cell in order.sample(list(cells), len(cells)):
             cell.runs_s.append(_observe(cell, runner))
             elapsed = time.monotonic() - started
             progress("validate", min(1.0, elapsed / max(seconds, 1e-9)))
         rounds += 1
-    done = tuple(_compare(cell) for cell in cells)
+    share = pauses.share()
+    done = tuple(_compare(cell, share) for cell in cells)
     identity = runner.identity()
     return PromptValidation(
-        cells=done, summary=summarize_prompts(done), engine=f"{identity.name} {identity.version}"
+        cells=done,
+        summary=summarize_prompts(done),
+        engine=f"{identity.name} {identity.version}",
+        warnings=pause_warnings(share),
     )
 
 
@@ -154,10 +161,10 @@ def _observe(cell: PromptToRun, runner: Runner) -> tuple[float, ...]:
     return observation.samples_s
 
 
-def _compare(cell: PromptToRun) -> PromptCell:
+def _compare(cell: PromptToRun, paused_share: float) -> PromptCell:
     p = cell.prediction
     samples = tuple(sample for run in cell.runs_s for sample in run)
-    observed_s = stats.median(samples)
+    observed_s = usual_seconds(samples, paused_share)
     return PromptCell(
         prediction=p,
         observed_s=observed_s,

@@ -6,7 +6,8 @@ import pytest
 from builders import GB, build_engine, build_profile
 
 import cpubound
-from cpubound.api import measured_threads, split_kv_type, survey
+from cpubound.api import split_kv_type, survey
+from cpubound.cost.thread_choice import thread_counts
 from cpubound.errors import UsageError
 from cpubound.model.catalog import catalog_model
 
@@ -42,7 +43,7 @@ def test_tune_returns_commands_for_the_path_it_is_given(tmp_path: Path) -> None:
 
 
 def test_thread_counts_come_from_what_was_measured_with_the_engine() -> None:
-    assert measured_threads(PROFILE) == (1, 2)
+    assert thread_counts(PROFILE) == (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,15 @@ def find_quota_below_cpus(machine: Machine) -> Finding | None:
     if quota is None or quota >= visible:
         return None
     threads = machine.effective_cpus
+    share = machine.duty_cycle(threads)
+    effect = f"so {threads} can run" if share == 1 else f"and even one runs {share:.0%} of the time"
     return Finding(
         code="quota-below-cpus",
         severity=WARNING,
         evidence={"quota_cpus": quota, "visible_cpus": visible, "effective_cpus": threads},
         message=(
             f"a CPU quota of {quota:g} is in force but programs see {visible} CPUs; one thread "
-            f"above the quota stalls the whole team, so {threads} can run"
+            f"above the quota stalls the whole team, {effect}"
         ),
         remedy=(
             f"use -t {threads} -tb {threads}; or raise the quota "

@@ -26,7 +26,7 @@ def has_lower_quota(machine: Machine) -> bool:
 def find_quota_oversubscribed(case: Case) -> Finding | None:
     """Find more threads than a CPU quota lets run.
 
-    The stalls are not in the prediction: the cost is against what was observed.
+    The cost is against what was observed.
     """
     machine = case.machine
     quota, most = machine.quota_cpus, machine.effective_cpus

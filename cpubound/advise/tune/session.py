@@ -17,7 +17,7 @@ from cpubound.cost.rates import measured_attention, measures_batches
 from cpubound.cost.thread_choice import TOLERANCE
 from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.errors import UsageError
-from cpubound.machine.values import Machine
+from cpubound.machine.values import Machine, changed_limits
 from cpubound.model.ftype import COMMON_FILE_TYPES
 from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic, prompt_steps
@@ -129,7 +129,7 @@ def advise(
         bandwidth_at=lambda threads: weights_bandwidth(profile, threads),
         huge_page_gain=_huge_page_gain(profile),
         engine_features=profile.engine.features if profile.engine else (),
-        first_reasons=_limit_reasons(made_on or profile.machine, profile.machine),
+        first_reasons=changed_limits(made_on or profile.machine, profile.machine),
     )
     return advice if target is None else _with_target(advice, session, target)
 
@@ -164,21 +164,6 @@ def commands_of(
     return commands(model_path, r, profile.machine, advice.depth_tokens)
 
 
-def tunable_threads(profile: MachineProfile) -> tuple[int, ...]:
-    """Return the measured thread counts within the effective CPUs, and those CPUs themselves.
-
-    A quota set since may leave a number of CPUs between two measured counts.
-    """
-    measured = set(profile.measurements("read", "anon_4k"))
-    if profile.engine is not None and profile.engine.tables:
-        measured = set(profile.engine.threads)
-    most = profile.machine.effective_cpus
-    within = {count for count in measured if count <= most}
-    if measured and most < max(measured):
-        within.add(most)
-    return tuple(sorted(within)) or (1,)
-
-
 def _allowed_placement(profile: MachineProfile, placement: CpusFor) -> CpusFor:
     """Take the CPUs that were measured where they may still be used, else place anew.
 
@@ -204,17 +189,6 @@ def _allowed_placement(profile: MachineProfile, placement: CpusFor) -> CpusFor:
         return best.cpus if gains else main.cpus
 
     return cpus_for
-
-
-def _limit_reasons(made_on: Machine, now: Machine) -> list[str]:
-    """Say that fewer CPUs can run than when the profile was made, or more."""
-    if made_on.effective_cpus == now.effective_cpus:
-        return []
-    quota = f" (a quota of {now.quota_cpus:g})" if now.quota_cpus is not None else ""
-    cpus = "1 CPU" if now.effective_cpus == 1 else f"{now.effective_cpus} CPUs"
-    return [
-        f"{cpus} can run at once now{quota}; the profile was made with {made_on.effective_cpus}"
-    ]
 
 
 def _with_target(advice: Advice, session: Session, target: float) -> Advice:

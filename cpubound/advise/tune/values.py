@@ -98,6 +98,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     rows: tuple[Verified, ...]
     left_out: tuple[str, ...] = ()  # defaults that cannot be run here, with the reason
+    warnings: tuple[str, ...] = ()
     commands: dict[str, str] = {}  # of ``faster``; empty where the choice was confirmed
 
     @property

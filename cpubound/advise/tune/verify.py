@@ -11,6 +11,7 @@ from cpubound import stats
 from cpubound.advise.tune.choice import F16, chosen_setting, flash_options
 from cpubound.advise.tune.values import Advice, Verification, Verified
 from cpubound.cost.values import Prediction
+from cpubound.engine.pauses import PauseCounter, pause_warnings, usual_seconds
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
 from cpubound.validation.cells import Setting, tokens_for
@@ -76,11 +77,13 @@ def verify(
     seconds: float,
     seed: int,
     progress: Callable[[str, float], None] = lambda _stage, _done: None,
+    count_pauses: Callable[[], PauseCounter] = PauseCounter,
 ) -> Verification:
     """Run the candidates in shuffled rounds, at least three, until the time is over.
 
     The gain over a setting is the median over rounds of the ratio within the round, so that
-    what the machine does between rounds falls out.
+    what the machine does between rounds falls out. ``count_pauses`` starts counting those that
+    a CPU quota makes: then all is by the clock.
 
     Raises
     ------
@@ -92,6 +95,7 @@ def verify(
         _run(runner, model_path, candidate, tokens=2)
     started = time.monotonic()
     rounds = 0
+    pauses = count_pauses()
     while rounds < MIN_ROUNDS or time.monotonic() - started < seconds:
         for candidate in order.sample(candidates, len(candidates)):
             tokens = tokens_for(1 / candidate.prediction.tokens_per_s)
@@ -99,13 +103,15 @@ def verify(
         rounds += 1
         progress("verify", min(1.0, (time.monotonic() - started) / max(seconds, 1e-9)))
     identity = runner.identity()
-    rows = [_verified(candidate, candidates[0]) for candidate in candidates]
+    share = pauses.share()
+    rows = [_verified(candidate, candidates[0], share) for candidate in candidates]
     rows.sort(key=lambda row: -row.tokens_per_s)
     return Verification(
         engine=f"{identity.name} {identity.version}",
         rounds=rounds,
         rows=tuple(rows),
         left_out=left_out,
+        warnings=pause_warnings(share),
     )
 
 
@@ -128,9 +134,9 @@ def _run(
     ).samples_s
 
 
-def _verified(candidate: Candidate, chosen: Candidate) -> Verified:
+def _verified(candidate: Candidate, chosen: Candidate, paused_share: float) -> Verified:
     ratios = [
-        stats.median(theirs) / stats.median(mine)
+        usual_seconds(theirs, paused_share) / usual_seconds(mine, paused_share)
         for mine, theirs in zip(chosen.runs_s, candidate.runs_s, strict=True)
     ]
     s = candidate.setting
@@ -142,7 +148,7 @@ def _verified(candidate: Candidate, chosen: Candidate) -> Verified:
         kv_type_v=s.kv_type_v,
         mmap=candidate.mmap,
         predicted_tokens_per_s=candidate.prediction.tokens_per_s,
-        tokens_per_s=1 / stats.median([t for run in candidate.runs_s for t in run]),
+        tokens_per_s=1 / usual_seconds([t for run in candidate.runs_s for t in run], paused_share),
         gain=stats.median(ratios) - 1,
         gain_low=stats.quantile(ratios, 0.25) - 1,
         gain_high=stats.quantile(ratios, 0.75) - 1,
