@@ -36,6 +36,7 @@ from cpubound.errors import CpuboundError, EngineUnavailable
 from cpubound.kernels.run import open_kernel
 from cpubound.kernels.table import runnable_kernels
 from cpubound.stats import median
+from cpubound.temporary import write_file
 from cpubound.units import MIB
 
 SCHEMA = "cpubound.crosscheck/1"
@@ -319,7 +320,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"crosscheck: error: {error}", file=sys.stderr)
         return error.exit_code
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(document(cells, arguments.rounds), indent=1) + "\n")
+        text = json.dumps(document(cells, arguments.rounds), indent=1) + "\n"
+        write_file(arguments.json, text.encode())
     return 0
 
 

@@ -23,6 +23,7 @@ from cpubound.model.values import ModelTraffic
 from cpubound.package_data import parse_toml
 from cpubound.profile.file import decode_profile
 from cpubound.profile.values import MachineProfile
+from cpubound.temporary import write_file
 from cpubound.validation.cells import Setting
 
 RUNS_FOLDER = Path(__file__).with_name("runs")
@@ -138,7 +139,7 @@ def write_run(run: KeptRun, path: Path) -> None:
         profile = msgspec.structs.replace(profile, engine=engine)
     data = msgspec.json.encode(msgspec.structs.replace(run, profile=profile))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lzma.compress(data, preset=9))
+    write_file(path, lzma.compress(data, preset=9))
 
 
 def read_run(path: Path) -> KeptRun:

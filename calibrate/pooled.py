@@ -26,6 +26,7 @@ from cpubound import stats
 from cpubound.cost.interval import DEEP_TOKENS
 from cpubound.cost.transfer import isa_of
 from cpubound.report.tables import Table, render_table
+from cpubound.temporary import write_file
 from cpubound.units import format_percent, format_significant
 
 CELL_COLUMNS = ("model", "threads", "depth", "KV", "fa", "predicted", "observed")
@@ -49,9 +50,8 @@ def main(argv: Sequence[str]) -> int:
     options = parse_runs(parser, argv)
     runs = read_runs(options.runs)
     if options.golden is not None:
-        options.golden.write_bytes(
-            msgspec.json.format(msgspec.json.encode(golden_figures(runs)), indent=1) + b"\n"
-        )
+        figures = msgspec.json.format(msgspec.json.encode(golden_figures(runs)), indent=1)
+        write_file(options.golden, figures + b"\n")
     judged = [judge_run(run, sets=(options.set,)) for run in runs]
     print(render_table(cell_table(judged), "markdown"))
     print(f"\nThrough llama.cpp, set {options.set}:\n")

@@ -39,7 +39,7 @@ from cpubound.model.values import ModelSpec
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table, render_table
-from cpubound.temporary import model_folder
+from cpubound.temporary import model_folder, write_file
 from cpubound.validation.cells import Setting
 
 STANDARD_MODELS = (
@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
     print(render_table(grid_table(cells), options.format))
     print(f"\n{grid_summary(cells, passes)}")
     if options.out is not None:
-        options.out.write_text(json.dumps(grid_document(profile, cells), indent=1))
+        write_file(options.out, json.dumps(grid_document(profile, cells), indent=1).encode())
     return 0
 
 

@@ -99,7 +99,10 @@ def test_a_choice_that_is_not_the_fastest_is_shown_to_be_so() -> None:
 def test_the_commands_are_those_of_what_ran_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     session = make_session()
     runner = FakeRunner(seconds_per_step=lambda s: float(s.threads + 4 * (not s.flash_attn)))
-    monkeypatch.setattr(api.advising, "engine_with", lambda *_: nullcontext((runner, "m.gguf")))
+    monkeypatch.setattr(
+        "cpubound.api.advising.engine_with", lambda *_: nullcontext((runner, "m.gguf"))
+    )
+    monkeypatch.setattr("cpubound.machine.read.read_machine", lambda: session.profile.machine)
 
     def text_of(seconds: float | None) -> str:
         advice = api.tune(
