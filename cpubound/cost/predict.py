@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from cpubound.cost.interval import (
     CEILING_LOW_SHARE,
+    MAX_ERROR,
     NORMAL_90,
     FormErrors,
     read_form_errors,
@@ -279,7 +280,9 @@ def choose_basis(
 
     def covers(table: RateTable) -> bool:
         known = [n for key, n in weight_bytes.items() if find_price(table, key) is not None]
-        return sum(known) >= needed and cost_of(table, step_terms(traffic)).seconds > 0
+        cost = cost_of(table, step_terms(traffic))
+        # A time that may be twice as long or nothing was not measured.
+        return sum(known) >= needed and cost.seconds > 0 and cost.error_s < MAX_ERROR * cost.seconds
 
     measured = None if profile.engine is None else table_at(profile.engine.tables, threads)
     if measured is not None and covers(measured):
@@ -317,6 +320,8 @@ def profile_assumptions(profile: MachineProfile, threads: int) -> tuple[str, ...
     found = []
     if profile.noise.note is not None:
         found.append(profile.noise.note)
+    if profile.engine is not None and profile.engine.residual >= MAX_ERROR:
+        found.append("what was measured contradicts itself: the interval says next to nothing")
     if profile.fitted_to is not None:
         found.append(f"nothing was measured on that machine: rates fitted to {profile.fitted_to}")
     most = profile.machine.effective_cpus

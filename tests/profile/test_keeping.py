@@ -142,7 +142,7 @@ def test_a_profile_behind_a_link_is_replaced_and_the_link_stays(tmp_path: Path) 
     assert load_profile(real) == whole(2)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads anything")
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads everything")
 def test_a_profile_that_cannot_be_read_stays_and_the_new_one_goes_beside(tmp_path: Path) -> None:
     place = tmp_path / "p.json"
     save_profile(whole(), place)
