@@ -265,7 +265,9 @@ except PermissionError as error:
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user"
+)
 def test_a_file_that_was_made_read_only_is_not_replaced(tmp_path: Path) -> None:
     place = tmp_path / "x"
     place.write_bytes(b"old")

@@ -77,14 +77,15 @@ def _allocate_file(n_bytes: int) -> Any:
 def obtained_page_kind(memory: Any, asked: str, smaps: Path = Path("/proc/self/smaps")) -> str:
     """Return the page kind of touched memory: "anon_4k", "anon_2m", "anon" or "file".
 
-    Anonymous memory is what the kernel says of its mapping; "anon" is a mixture or unknown.
+    Anonymous memory is what the kernel says of its mapping; "anon" is a mixture or unknown. Where
+    it says nothing, small pages are taken to be so: large ones were refused for that mapping.
     """
     if asked == "file":
         return asked
     try:
         text = smaps.read_text(encoding="ascii", errors="replace")
     except OSError:
-        return "anon"
+        return asked if asked == "anon_4k" else "anon"
     share = huge_share(text, memory.address, len(memory))
     if share is None:
         return "anon"

@@ -13,8 +13,10 @@ import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cpubound.machine.files import CpuSet, Root, parse_integer
 from cpubound.machine.limits import read_quota_periods
@@ -227,12 +229,18 @@ class ProcessTime:
 
 
 def read_process_times() -> dict[tuple[int, float], ProcessTime]:
-    """Read the time of every process that may be seen, by its number and its start."""
+    """Read the time of every process that may be seen, by its number and its start.
+
+    None may be where the system hides them.
+    """
     import psutil
 
     found = {}
-    for process in psutil.process_iter(["pid", "name", "create_time", "cpu_times"]):
-        seen = process.info
+    seen_processes: list[dict[str, Any]] = []
+    with suppress(OSError, IndexError):  # psutil's answer where there is no /proc
+        processes = psutil.process_iter(["pid", "name", "create_time", "cpu_times"])
+        seen_processes = [process.info for process in processes]
+    for seen in seen_processes:
         times = seen["cpu_times"]
         if times is not None and seen["create_time"] is not None:
             key = (seen["pid"], seen["create_time"])

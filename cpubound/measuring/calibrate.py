@@ -20,7 +20,7 @@ from cpubound.measuring.bandwidth import (
     ReferenceReader,
     open_references,
 )
-from cpubound.measuring.buffers import BufferSizes, available_bytes
+from cpubound.measuring.buffers import BufferSizes, model_bytes
 from cpubound.measuring.core_stage import CoreFindings, CoreInstruments, measure_cores
 from cpubound.measuring.engine_stage import WriteModel, calibrate_engine
 from cpubound.measuring.memory_stage import MemoryFindings, measure_memory, reference_cell
@@ -108,7 +108,8 @@ def calibrate(
         if runner is not None:
             with ExitStack() as stack:
                 counts = engine_thread_counts(memory.thread_counts)
-                cells = [reference_cell(machine, threads) for threads in counts]
+                ready = BufferSizes(machine).kept_ready(counts)
+                cells = [reference_cell(machine, threads) for threads in ready]
                 reference = open_references(stack, cells, open_bench=open_bench)
                 folder = stack.enter_context(model_folder(temporary_folder))
                 try:
@@ -119,7 +120,7 @@ def calibrate(
                         counts,
                         write_model,
                         reference,
-                        available_bytes(machine),
+                        model_bytes(machine),
                         progress,
                         folder,
                     )

@@ -27,6 +27,7 @@ from cpubound.measuring.probe_runs import MeasuredCell
 from cpubound.measuring.probes import Probe, ProbeCell, probe_grid, probe_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import EngineCalibration
+from cpubound.units import format_binary_bytes
 
 # Timed tokens of each probe in one go: few, so that all probes see every moment.
 PASSES = 4
@@ -85,6 +86,12 @@ def calibrate_engine(
     deadline = time.monotonic() + plan.engine_seconds
     started = time.monotonic()
     prompts = [p for p in probes if all(c.prompt_tokens is not None for c in p.cells)]
+    for probe in probes:
+        if _open_size(probe) > open_bytes:
+            stage.failed[probe.name] = (
+                f"it takes {format_binary_bytes(_open_size(probe))}, and "
+                f"{format_binary_bytes(open_bytes)} of models may be open"
+            )
     groups = list(_groups([p for p in probes if p not in prompts], open_bytes))
     try:
         for _ in range(PROMPT_ROUNDS):
