@@ -122,7 +122,7 @@ def _mistake(error: Exception) -> str:
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return (
         f"cpubound {__version__} made a mistake ({type(error).__name__}: {error}{where}): run it "
-        "again with --debug and report what it prints (SECURITY.md says where)"
+        "again with --debug and send what it prints to where you got cpubound"
     )
 
 

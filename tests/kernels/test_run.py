@@ -379,6 +379,8 @@ def test_the_page_kind_is_what_was_obtained_not_what_was_asked(
 
 def test_without_smaps_the_page_kind_is_unknown(tmp_path: Path) -> None:
     assert memory.obtained_page_kind(FakeMemory(), "anon_2m", tmp_path / "none") == "anon"
+    # Large ones were refused for the mapping.
+    assert memory.obtained_page_kind(FakeMemory(), "anon_4k", tmp_path / "none") == "anon_4k"
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])

@@ -270,3 +270,15 @@ def test_no_time_gives_no_use() -> None:
 
 def test_this_process_is_among_those_read() -> None:
     assert os.getpid() in {pid for pid, _ in read_process_times()}
+
+
+def test_where_the_system_hides_its_processes_there_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without /proc psutil takes the first word of an empty line."""
+
+    def fail(_attributes: object) -> None:
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr("psutil.process_iter", fail)
+    assert read_process_times() == {}

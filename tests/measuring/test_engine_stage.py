@@ -258,6 +258,21 @@ def test_probes_that_do_not_fit_at_once_are_measured_in_two_groups(calibrate, la
     assert lab.most < len(lab.probes)
 
 
+def test_a_probe_that_the_memory_does_not_hold_is_left_out_with_its_size(
+    calibrate, lab: Lab
+) -> None:
+    largest = max(lab.probes, key=lambda p: p.file_bytes)
+    runner = fake_runner(lab)
+    _, warnings = calibrate(lab, runner, open_bytes=largest.file_bytes)
+    assert any(
+        warning.startswith(f"probe {largest.name} failed: it takes ") and "may be open" in warning
+        for warning in warnings
+    )
+    assert largest.name not in {
+        Path(settings.model_path).stem for turn in runner.rotations for settings in turn
+    }
+
+
 def test_files_are_removed_when_the_stage_is_interrupted(
     tmp_path: Path, calibrate, lab: Lab
 ) -> None:
