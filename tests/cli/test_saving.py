@@ -209,7 +209,7 @@ def test_a_picture_that_fails_leaves_the_result_printed(
 def test_a_signal_while_a_profile_is_saved_waits_until_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invoke: Run
 ) -> None:
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     sync = os.fsync
 
     def interrupted(descriptor: int) -> None:
