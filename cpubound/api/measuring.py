@@ -33,7 +33,7 @@ def calibrate(
     types: Sequence[str] | None = None,
     engine_path: str | None = None,
     progress: Progress = no_progress,
-    keep: Callable[[MachineProfile], None] = lambda _: None,
+    keep: Callable[[MachineProfile, bool], None] = lambda _profile, _is_complete: None,
 ) -> MachineProfile:
     """Measure this machine, and llama.cpp on it.
 
@@ -44,8 +44,8 @@ def calibrate(
     engine : measure llama.cpp too; False leaves its stage out.
     types : the quant types to measure instead of the plan's.
     engine_path : a llama-bench binary to measure through, instead of llama-cpp-python.
-    keep : given the profile as soon as it is there; or what there is of it, when an interrupt or
-        any error ends a stage behind that of memory.
+    keep : given the profile as soon as it is there, and True; or what there is of it, when an
+        interrupt or any error ends a stage behind that of memory, and False.
 
     Raises
     ------

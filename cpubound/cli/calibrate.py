@@ -65,7 +65,7 @@ def command(
     predictions with wide intervals (predict --profile).
     """
     from cpubound import api
-    from cpubound.cli.output import check_new_file, print_result, take_all
+    from cpubound.cli.output import print_result, refuse_in_the_way, take_all
     from cpubound.cli.progress import progress_bar
     from cpubound.cli.saving import Save
     from cpubound.profile.file import profile_document
@@ -75,7 +75,7 @@ def command(
     from cpubound.report.profile import bandwidth_table, profile_text
 
     if out is not None:
-        check_new_file(Path(out), force=force)
+        refuse_in_the_way(Path(out), force=force)
     check_picture(plot_path, force=force)
     if bench_path is not None:
         refuse_with(
@@ -83,7 +83,7 @@ def command(
         )
         profile = _fit_file(bench_path, models, cpu, out)
         save = Save(out)
-        save(profile)
+        save(profile, True)
         take_all(
             save.check,
             lambda: print_result(

@@ -100,14 +100,19 @@ def check_new_file(path: Path, *, force: bool) -> None:
     UsageError : a file is there and ``force`` is not set, or it is no regular file.
     MachineError : its folder is not there or cannot be written.
     """
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is not a regular file: name another, or - to print")
-    if path.exists() and not force:
-        raise UsageError(_in_the_way(path))
+    refuse_in_the_way(path, force=force)
     try:
         check_place(path)
     except OSError as error:
         raise MachineError(f"{_cannot_write(path, error)}: choose another place") from error
+
+
+def refuse_in_the_way(path: Path, *, force: bool) -> None:
+    """Raise ``UsageError`` if a file is there and ``force`` is not set, or no regular one."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a regular file: name another, or - to print")
+    if path.exists() and not force:
+        raise UsageError(_in_the_way(path))
 
 
 def save_file(path: Path, data: bytes, *, force: bool) -> None:

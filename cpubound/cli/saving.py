@@ -52,11 +52,15 @@ class Save:
         if not force:
             refuse_less(self.asked, self._without)
 
-    def __call__(self, profile: MachineProfile) -> None:
-        """Save; an error waits for ``check``, when the result is printed."""
+    def __call__(self, profile: MachineProfile, is_complete: bool) -> None:
+        """Save; an error waits for ``check``, when the result is printed.
+
+        What ended early takes the place of nothing that holds more, whatever was left out.
+        """
+        without = self._without if is_complete else ()
         with signals_held():
             try:
-                self.place = keep_profile(profile, self._path, without=self._without)
+                self.place = keep_profile(profile, self._path, without=without)
             except CpuboundError as error:
                 kept = keep_elsewhere(profile_bytes(profile), ".json")
                 self._error = MachineError(f"{error}; {kept}")

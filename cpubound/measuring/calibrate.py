@@ -45,7 +45,7 @@ def calibrate(
     runner: Runner | None,
     write_model: WriteModel,
     progress: Progress,
-    keep: Callable[[MachineProfile], None] = lambda _: None,
+    keep: Callable[[MachineProfile, bool], None] = lambda _profile, _is_complete: None,
     temporary_folder: Path | None = None,
     instruments: CoreInstruments | None = None,
 ) -> MachineProfile:
@@ -56,8 +56,8 @@ def calibrate(
     open_bench : opens a kernel bench (``cpubound.kernels.run.open_kernel``).
     runner : the engine, or None to leave its stage out.
     write_model : writes a probe file.
-    keep : given the profile, before anything is put away; or what there is of it when an
-        interrupt or any error ends a stage behind that of memory.
+    keep : given the profile, before anything is put away, and True; or what there is of it when
+        an interrupt or any error ends a stage behind that of memory, and False.
     instruments : what measures cores and caches; None leaves that stage out.
 
     Raises
@@ -73,6 +73,7 @@ def calibrate(
     engine: EngineCalibration | None = None
     relative_rates: Sequence[float] = ()
     warnings = [*memory.warnings]
+    is_complete = False
 
     def build() -> MachineProfile:
         noise = assess_noise(
@@ -127,12 +128,13 @@ def calibrate(
                     warnings += failures
                 finally:
                     relative_rates = reference.relative_samples()
+        is_complete = True
     except BaseException as error:
         warnings.append(f"calibration ended early: {_reason(error)}")
         raise
     finally:
         profile = build()
-        keep(profile)
+        keep(profile, is_complete)
     return profile
 
 

@@ -39,8 +39,8 @@ def measure(
 ) -> None:
     """Stand in for what measures: it keeps a profile, and then ends as told."""
 
-    def calibrate(*, keep: Callable[[MachineProfile], None], **_: object) -> MachineProfile:
-        keep(profile)
+    def calibrate(*, keep: Callable[[MachineProfile, bool], None], **_: object) -> MachineProfile:
+        keep(profile, error is None)
         if error is not None:
             raise error
         return profile
@@ -103,6 +103,15 @@ def test_leaving_the_engine_out_needs_force_where_it_was_measured(
     assert invoke("calibrate", "--no-engine", "--force")[0] == 0
     assert load_profile() == LESS
     assert [load_profile(path) for path in home.glob("profile-*")] == [standard_profile()]
+
+
+def test_what_ended_early_replaces_nothing_even_where_the_engine_was_left_out(
+    invoke: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(monkeypatch, LESS, KeyboardInterrupt())
+    assert invoke("calibrate", "--no-engine", "--force")[0] == 130
+    assert load_profile() == standard_profile()
+    assert [load_profile(path) for path in home.glob("profile-*")] == [LESS]
 
 
 def test_a_profile_that_cannot_be_saved_is_kept_elsewhere_and_shown(

@@ -87,7 +87,7 @@ def test_an_interrupt_in_the_engine_stage_keeps_the_bandwidth(tmp_path: Path) ->
             FakeLab(bytes_per_s=RATES),
             FakeRunner(seconds_per_step=interrupted),
             tmp_path,
-            keep=kept.append,
+            keep=lambda profile, _: kept.append(profile),
         )
     assert len(kept) == 1
     assert kept[0].engine is None
@@ -99,7 +99,7 @@ def test_an_interrupt_while_bandwidth_is_measured_keeps_nothing(tmp_path: Path) 
     kept: list[MachineProfile] = []
     lab = FakeLab(bytes_per_s=RATES, interrupt_after=5)
     with pytest.raises(KeyboardInterrupt):
-        run(lab, None, tmp_path, keep=kept.append)
+        run(lab, None, tmp_path, keep=lambda profile, _: kept.append(profile))
     assert kept == []
     assert lab.now_open == 0
 
