@@ -58,7 +58,7 @@ def print_result(
         separator = "\n\n" if style == "markdown" else "\n"
         shown = separator.join(part for part in parts if part)
     # What was asked for in files first: the reader of standard output may be gone.
-    steps = []
+    steps: list[Callable[[], None]] = []
     if json_path not in (None, "-"):
         steps.append(partial(save_file, Path(str(json_path)), data + b"\n", force=force))
     if beside is not None:
