@@ -26,6 +26,7 @@ from cpubound.api.predicting import inspect_model, predict_best
 from cpubound.cost.values import Prediction
 from cpubound.engine.watch import LiveFacts
 from cpubound.errors import UsageError
+from cpubound.foreign import shell_word
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec
 from cpubound.profile.file import load_profile
@@ -186,9 +187,13 @@ def diagnose(
         require_cpu(logged)
     # A profile that was asked for may be another machine's; the default one should be this one's.
     now = read_machine() if profile is None else None
-    argument = model if isinstance(model, str) else (*spec.shards, spec.name)[0]
+    argument = shell_word(model if isinstance(model, str) else (*spec.shards, spec.name)[0])
     case, notes = case_of(
-        question, spec, profile or load_profile(), model_argument=argument, machine_now=now
+        question,
+        spec,
+        profile or load_profile(),
+        model_argument=argument,
+        machine_now=now,
     )
     return diagnose_run(case, notes)
 

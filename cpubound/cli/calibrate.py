@@ -9,6 +9,8 @@ import click
 
 from cpubound.cli.options import engine_option, output_options, refuse_with, refuse_without
 from cpubound.cli.picture import check_picture, plot_option, write_picture
+from cpubound.cli.terminal import say
+from cpubound.foreign import visible
 
 if TYPE_CHECKING:
     from cpubound.cost.values import Prediction
@@ -105,9 +107,9 @@ def command(
             keep_partial=lambda partial: _keep(partial, out),
         )
     place = save(profile, out)
-    saved = "Saved as the profile of this machine" if out is None else f"Saved as {place}"
+    named = "the profile of this machine" if out is None else visible(place)
     text = (
-        f"{profile_text(profile, expected_rates(profile))}\n\n{saved}. "
+        f"{profile_text(profile, expected_rates(profile))}\n\nSaved as {named}. "
         "Next:  cpubound predict MODEL.gguf   ·   cpubound tune MODEL.gguf"
     )
     write_picture(plot_path, lambda suffix: plot_saturation(profile, suffix=suffix))
@@ -175,4 +177,4 @@ def expected_rates(
 
 def _keep(partial: MachineProfile, out: str | None) -> None:
     place = save(partial, out)
-    click.echo(f"cpubound: what was measured so far is saved ({place})", err=True)
+    say(f"cpubound: what was measured so far is saved ({visible(str(place))})", err=True)

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-import msgspec
-
+from cpubound.cli.terminal import say
 from cpubound.errors import MachineError, UsageError
-from cpubound.report.tables import Table, render_table
+from cpubound.report.markup import json_text
+from cpubound.report.tables import Block, Table, render_blocks, render_table
 
 if TYPE_CHECKING:
     from cpubound.model.values import ModelSpec
@@ -23,8 +22,8 @@ def print_result(
     style: str,
     json_path: str | None,
     force: bool,
-    before: str = "",
-    after: str = "",
+    before: Block | Sequence[Block] = "",
+    after: Block | Sequence[Block] = "",
     text: str | None = None,
     csv_table: Table | None = None,
 ) -> None:
@@ -32,23 +31,24 @@ def print_result(
 
     Parameters
     ----------
-    before, after : lines around the table, in the formats that people read.
+    before, after : what stands around the table in the formats that people read: lines under
+        each other, blocks with an empty line between them.
     text : printed instead of the table in the format ``table``.
     csv_table : the table for CSV where it differs.
     """
-    data = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    data = json_text(document)
     if json_path not in (None, "-"):
         write_new_file(Path(str(json_path)), data + "\n", force=force)
     if json_path == "-" or style == "json":
-        click.echo(data)
+        say(data)
     elif style == "csv":
-        click.echo(render_table(csv_table or table, "csv"))
+        say(render_table(csv_table or table, "csv"))
     elif style == "table" and text is not None:
-        click.echo(text)
+        say(text)
     else:
-        parts = (before, render_table(table, style), after)
-        separator = "\n\n" if style == "markdown" else "\n"
-        click.echo(separator.join(part for part in parts if part))
+        parts = (render_blocks(part, style) for part in (before, table, after))
+        has_blocks = style == "markdown" or not isinstance(after, str)
+        say(("\n\n" if has_blocks else "\n").join(part for part in parts if part))
 
 
 def warn_beyond_training(specs: Sequence[ModelSpec], tokens: int) -> None:
@@ -57,7 +57,7 @@ def warn_beyond_training(specs: Sequence[ModelSpec], tokens: int) -> None:
 
     beyond = beyond_training(specs, tokens)
     if beyond:
-        click.echo(beyond, err=True)
+        say(beyond, err=True)
 
 
 def check_new_file(path: Path, *, force: bool) -> None:

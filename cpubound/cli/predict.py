@@ -87,7 +87,7 @@ def command(
     from cpubound.model.resolve import resolve_models
     from cpubound.profile.file import load_profile
     from cpubound.report import predictions as report
-    from cpubound.report.prompts import prompt_text
+    from cpubound.report.prompts import prompt_blocks
 
     profile = load_profile(profile_path)
     if [model is not None, local, fits].count(True) != 1:
@@ -186,8 +186,6 @@ def command(
     beyond = report.beyond_training(specs, max(depth) + max(prompt or (0,)))
     if beyond:
         notes = f"{notes}\n{beyond}"
-    if prompts:
-        notes = f"{notes}\n\n{prompt_text(prompts, style)}"
     if plot_path is not None:
         from cpubound.report.plots import plot_predictions
 
@@ -209,7 +207,7 @@ def command(
         json_path=json_path,
         force=force,
         before=report.prediction_heading(predictions[0].model, profile),
-        after=notes,
+        after=(notes, *prompt_blocks(prompts)),
         csv_table=report.prediction_rows(predictions),
     )
 

@@ -188,15 +188,14 @@ def command(
             source, drafter, roofs, profile, min(ctx), draft, acceptance, draft_tokens
         )
     write_picture(plot_path, lambda suffix: plot_roofline(roofline, line, suffix=suffix))
-    markup = "markdown" if style == "markdown" else "table"
     print_result(
         roofline_document(roofline, line, outlook),
         report.point_table(roofline),
         style=style,
         json_path=json_path,
         force=force,
-        before=report.sections_before(roofline, line, markup),
-        after=report.sections_after(roofline, markup, outlook),
+        before=report.sections_before(roofline, line),
+        after=report.sections_after(roofline, outlook),
         csv_table=report.point_rows(roofline),
     )
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+from cpubound.cli.terminal import say
+from cpubound.foreign import visible
+
 
 @click.command(name="synth")
 @click.argument("model", metavar="MODEL[:FILETYPE]")
@@ -40,4 +43,5 @@ def command(model: str, path: str, seed: int, force: bool) -> None:
             seed=seed,
             progress=lambda written, total: show(f"writing {spec.name}", written / total),
         )
-    click.echo(f"{target}: {spec.name}, {format_decimal_bytes(target.stat().st_size)}")
+    size = format_decimal_bytes(target.stat().st_size)
+    say(f"{visible(target)}: {visible(spec.name)}, {size}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -18,6 +18,7 @@ from cpubound.advise.tune.values import (
     Verified,
 )
 from cpubound.advise.values import Finding
+from cpubound.foreign import showing
 from cpubound.report.predictions import format_depth
 from cpubound.report.tables import Table
 from cpubound.units import format_decimal_bytes, format_percent, format_significant
@@ -42,6 +43,14 @@ def advice_document(advice: Advice, findings: Sequence[Finding] = ()) -> dict[st
 
 def advice_text(advice: Advice) -> str:
     """Return the answer, the reasons, what the defaults cost, and the commands."""
+    faster = advice.verification.commands if advice.verification is not None else {}
+    commands = (faster or advice.recommendation.commands).items()
+    # Commands have lines of their own, and nothing in them that could not be pasted.
+    return _screen(advice, {name: command.split("\n") for name, command in commands})
+
+
+@showing()
+def _screen(advice: Advice, commands: Mapping[str, Sequence[str]]) -> str:
     r = advice.recommendation
     where = "an empty context" if advice.depth_tokens == 0 else _context(advice.depth_tokens)
     lines = [
@@ -56,9 +65,7 @@ def advice_text(advice: Advice) -> str:
     if advice.verification is not None:
         lines += ["", *_verification(advice, advice.verification)]
     lines.append("")
-    faster = advice.verification.commands if advice.verification is not None else {}
-    for name, command in (faster or r.commands).items():
-        first, *rest = command.split("\n")
+    for name, (first, *rest) in commands.items():
         lines += [f"  {name:<18}{first}", *(" " * 20 + line for line in rest)]
     if advice.verification is None:
         lines.append("Estimated from the profile. Confirm in a minute:  add --verify")

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import format_depth, profile_reference
 from cpubound.report.tables import Table, plain_cell
@@ -43,6 +44,7 @@ def breakdown_document(profile: MachineProfile | None, breakdown: Breakdown) -> 
     }
 
 
+@showing()
 def breakdown_heading(breakdown: Breakdown) -> str:
     """Return the line above the table."""
     flash = "on" if breakdown.flash_attn else "off"
@@ -89,6 +91,7 @@ def breakdown_rows(breakdown: Breakdown) -> Table:
     return Table(columns=columns, rows=rows)
 
 
+@showing()
 def breakdown_notes(breakdown: Breakdown, *, has_profile: bool) -> str:
     """Say what is slower than it should be, and what looking cost."""
     return "\n".join((*_verdicts(breakdown, has_profile), _looking(breakdown)))

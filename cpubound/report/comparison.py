@@ -10,9 +10,10 @@ import msgspec
 from cpubound import stats
 from cpubound.advise.compare import Comparison, Difference, ModelDifference, RateDifference
 from cpubound.cost.values import Prediction
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
-from cpubound.report.tables import Table, indent, render_table
+from cpubound.report.tables import Block, Table, indent, render_block
 from cpubound.units import format_percent
 
 _MAX_TEXT = 34
@@ -30,19 +31,21 @@ def comparison_document(
     }
 
 
+@showing()
 def comparison_text(comparison: Comparison, style: str = "table") -> str:
     """Return identity first, then what differs, then what it means for the models."""
-    blocks = [_verdict(comparison)]
+    blocks: list[Block] = [_verdict(comparison)]
     if comparison.identity:
-        blocks.append(indent(render_table(identity_table(comparison.identity), style)))
+        blocks.append(identity_table(comparison.identity))
     if comparison.rates:
         blocks.append(_summary(comparison))
         shown = [r for r in comparison.rates if r.beyond_noise or r.what.startswith("read,")]
-        blocks.append(indent(render_table(rate_table(shown), style)))
+        blocks.append(rate_table(shown))
     if comparison.models:
         blocks.append("tok/s [90 % interval] × threads, each at its own best unless given")
-        blocks.append(indent(render_table(model_table(comparison.models), style)))
-    return "\n\n".join(blocks)
+        blocks.append(model_table(comparison.models))
+    texts = [(block, render_block(block, style)) for block in blocks]
+    return "\n\n".join(indent(text) if isinstance(b, Table) else text for b, text in texts)
 
 
 def identity_table(differences: Sequence[Difference]) -> Table:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from cpubound.advise.diagnosis import BatchCeiling, Diagnosis, SecondsOfGap
+from cpubound.foreign import showing
 from cpubound.report.findings import finding_lines, wrap_parts
 from cpubound.report.live import live_text
 from cpubound.report.tables import Table
@@ -50,6 +51,7 @@ def diagnosis_table(diagnosis: Diagnosis) -> Table:
     return Table(columns=("fact", "value"), rows=tuple(rows))
 
 
+@showing()
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """Return the screen: the answer, what it rests on, the findings."""
     lines: list[str] = []

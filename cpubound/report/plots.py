@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cpubound.cost.law import find_saturation
 from cpubound.cost.values import Prediction
 from cpubound.errors import UsageError
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.figures import (
     COLOURS,
@@ -22,6 +23,7 @@ from cpubound.report.figures import (
     new_figure,
     new_panels,
 )
+from cpubound.report.markup import picture_text
 from cpubound.report.predictions import format_depth
 from cpubound.report.roofline_document import MachineLine
 from cpubound.theory.analysis import Roofline
@@ -43,6 +45,7 @@ _PAGES = {
 _MOST_INTERVALS = 4
 
 
+@showing(picture_text)
 def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> bytes:
     """Draw the roofs and this model's operators at each batch, at the longest context.
 
@@ -114,6 +117,7 @@ def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> b
     return finish(figure, caption, suffix)
 
 
+@showing(picture_text)
 def plot_saturation(profile: MachineProfile, *, suffix: str) -> bytes:
     """Draw bandwidth against threads: kernels that move memory, and products by weight type.
 
@@ -139,6 +143,7 @@ def plot_saturation(profile: MachineProfile, *, suffix: str) -> bytes:
     return finish(figure, caption, suffix)
 
 
+@showing(picture_text)
 def plot_predictions(
     curves: Sequence[Prediction],
     predictions: Sequence[Prediction],
@@ -166,6 +171,7 @@ def plot_predictions(
     return finish(figure, caption, suffix)
 
 
+@showing(picture_text)
 def plot_validation(validation: Validation, profile: MachineProfile, *, suffix: str) -> bytes:
     """Draw predicted against observed tokens per second; on the diagonal both agree."""
     figure, axes = new_figure(suffix)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from cpubound.cost.values import Prediction, PromptPrediction
+from cpubound.foreign import shell_word, showing
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
 from cpubound.report.tables import Table
@@ -104,6 +105,7 @@ def prediction_rows(predictions: Sequence[Prediction]) -> Table:
     return Table(columns=columns, rows=rows)
 
 
+@showing()
 def prediction_heading(model: str, profile: MachineProfile) -> str:
     """Return the line above the table."""
     machine = profile.machine.cpu_model or profile.machine.architecture
@@ -114,6 +116,7 @@ def prediction_heading(model: str, profile: MachineProfile) -> str:
     )
 
 
+@showing()
 def prediction_notes(predictions: Sequence[Prediction], validate_model: str) -> str:
     """Return the lines under the table: basis, assumptions, how to check."""
     lines = _basis_lines(predictions)
@@ -121,10 +124,11 @@ def prediction_notes(predictions: Sequence[Prediction], validate_model: str) -> 
     if too_big:
         lines.append(f"Does not fit into this machine's memory: {', '.join(too_big)}.")
     lines += [f"Note: {a}." for a in dict.fromkeys(a for p in predictions for a in p.assumptions)]
-    lines.append(f"Check it:  cpubound validate {validate_model}")
+    lines.append(f"Check it:  cpubound validate {shell_word(validate_model)}")
     return "\n".join(lines)
 
 
+@showing()
 def beyond_training(specs: Sequence[ModelSpec], tokens: int) -> str:
     """Say which of the models were trained for fewer tokens than are asked for."""
     lengths = {spec.name: spec.hyper_parameters.get("context_length") for spec in specs}
@@ -135,6 +139,7 @@ def beyond_training(specs: Sequence[ModelSpec], tokens: int) -> str:
     )
 
 
+@showing()
 def basis_note(predictions: Sequence[Prediction]) -> str:
     """Say what the numbers rest on, without naming which of many models."""
     return "\n".join(f"Basis: {_BASIS[b]}." for b in dict.fromkeys(p.basis for p in predictions))
@@ -150,6 +155,7 @@ def _basis_lines(predictions: Sequence[Prediction]) -> list[str]:
     return [f"Basis of {', '.join(names)}: {_BASIS[b]}." for b, names in labels.items()]
 
 
+@showing()
 def format_interval(p: Prediction | None) -> str:
     """Return ``10.4 [10.0, 10.7]``, or a dash."""
     if p is None:
@@ -158,6 +164,7 @@ def format_interval(p: Prediction | None) -> str:
     return f"{format_significant(p.tokens_per_s)} [{low}, {high}]"
 
 
+@showing()
 def prediction_detail(p: Prediction) -> str:
     """Return where the time of one token goes, as three lines."""
     total = p.seconds.total

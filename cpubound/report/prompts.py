@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cpubound.cost.values import PromptPrediction
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import profile_reference
-from cpubound.report.tables import Table, render_table
+from cpubound.report.tables import Block, Table
 from cpubound.units import format_percent, format_significant
 
 if TYPE_CHECKING:
@@ -39,12 +40,13 @@ def prompt_table(predictions: Sequence[PromptPrediction]) -> Table:
     )
 
 
-def prompt_text(predictions: Sequence[PromptPrediction], style: str) -> str:
-    """Return the table of prompts and what it means, for people."""
-    markdown = "markdown" if style == "markdown" else "table"
-    return f"{render_table(prompt_table(predictions), markdown)}\n{prompt_note(predictions)}"
+@showing()
+def prompt_blocks(predictions: Sequence[PromptPrediction]) -> tuple[Block, ...]:
+    """Return the table of prompts and what it means; nothing without a prompt."""
+    return (prompt_table(predictions), prompt_note(predictions)) if predictions else ()
 
 
+@showing()
 def prompt_note(predictions: Sequence[PromptPrediction]) -> str:
     """Say what binds a prompt, so that its speed is not taken for that of the answer."""
     best = max(predictions, key=lambda p: p.operations / p.seconds)
@@ -96,6 +98,7 @@ def prompt_validation_table(validation: PromptValidation) -> Table:
     )
 
 
+@showing()
 def prompt_validation_summary(validation: PromptValidation) -> str:
     """Return the line under the table."""
     s = validation.summary

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from cpubound.foreign import showing
 from cpubound.model.values import ModelTraffic
 from cpubound.report.tables import Table
 from cpubound.units import format_binary_bytes, format_decimal_bytes, format_significant
@@ -104,6 +105,7 @@ def _parts(traffic: ModelTraffic) -> Iterator[tuple[str, str, int, int]]:
         yield "recurrent state, written", "F32", 0, traffic.state_write_bytes
 
 
+@showing()
 def traffic_heading(traffic: ModelTraffic) -> str:
     """Return what is inspected and at which setting, in three lines."""
     parameters = f"{_count(traffic.parameters)} parameters"
@@ -123,6 +125,7 @@ def traffic_heading(traffic: ModelTraffic) -> str:
     )
 
 
+@showing()
 def traffic_notes(traffic: ModelTraffic) -> str:
     """Return what is held, what no token reads, and what the figures rest on."""
     lines = [f"In memory: {format_binary_bytes(traffic.resident_bytes)} (weights, cache, state)."]

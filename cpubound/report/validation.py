@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
 from cpubound.report.tables import Table
@@ -55,6 +56,7 @@ def validation_table(validation: Validation) -> Table:
     )
 
 
+@showing()
 def validation_summary(validation: Validation) -> str:
     """Return the lines under the table."""
     s = validation.summary

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from cpubound.cost.what_if import WhatIf
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.predictions import (
     format_depth,
@@ -44,6 +45,7 @@ def what_if_table(answers: Sequence[WhatIf]) -> Table:
     return Table(columns=columns, rows=rows, right=frozenset({"change"}))
 
 
+@showing()
 def what_if_notes(answers: Sequence[WhatIf]) -> str:
     """Return what has to be said of the answers, once each."""
     notes = dict.fromkeys(f"{a.change}: {a.note}." for a in answers if a.note)

@@ -8,9 +8,8 @@ pinned commands carry ``-Cb`` too.
 
 from __future__ import annotations
 
-import shlex
-
 from cpubound.advise.tune.values import Recommendation
+from cpubound.foreign import shell_word
 from cpubound.machine.values import Machine, format_cpu_list
 from cpubound.model.quant import quant_type
 
@@ -31,7 +30,7 @@ def commands(
 ) -> dict[str, str]:
     """Return the command lines, by program."""
     prefix = _shell_prefix(r, machine)
-    model = f"-m {shlex.quote(model_path)} -t {r.threads}"
+    model = f"-m {shell_word(model_path)} -t {r.threads}"
     server = f"{prefix}%s {model} -tb {r.batch_threads} {_server_options(r)}"
     return {
         "llama-server": server % "llama-server",
@@ -98,7 +97,7 @@ def _python(model_path: str, r: Recommendation, machine: Machine) -> str:
         before = f"import os; os.sched_setaffinity(0, {{{', '.join(map(str, sorted(cpus)))}}}); "
     else:
         batch_threads = r.batch_threads
-    arguments = [repr(model_path)]
+    arguments = [ascii(model_path)]
     if r.n_ctx is not None:
         arguments.append(f"n_ctx={r.n_ctx}")
     arguments += [

@@ -1,0 +1,44 @@
+"""What leaves for standard output and standard error: the only module that prints."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from contextlib import suppress
+
+import click
+
+from cpubound.foreign import hide_credentials, visible_lines
+
+# What stands for our own characters where the output cannot take them.
+_PLAIN = {
+    "–": "-", "−": "-", "…": "...", "·": "-", "×": "x", "±": "+/-", "→": "->", "µ": "u", "Σ": "sum",
+    "√": "sqrt", "≤": "<=", "≥": ">=", "≈": "~", "²": "^2", "“": '"', "”": '"', "’": "'",
+}  # fmt: skip
+_ERRORS = "cpubound.plain"
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines of text: whatever went into them, no control character and no password."""
+    click.echo(visible_lines(hide_credentials(text)), err=err)
+
+
+def accept_any_encoding() -> None:
+    """Let both outputs write plain characters for those that their encoding does not have."""
+    codecs.register_error(_ERRORS, _plain_characters)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            with suppress(ValueError):  # it is closed
+                reconfigure(errors=_ERRORS)
+
+
+def _plain_characters(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c, "") or _escaped(c) for c in missing), error.end
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
