@@ -17,11 +17,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
+from cpubound import bounds
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-# Longer than any path; what is cut could only flood the screen.
-MAX_SHOWN_CHARACTERS = 5000
 # What stands in a command for a name that cannot be pasted.
 UNPASTEABLE = "MODEL"
 # Printable by their category, but drawn as nothing (Default_Ignorable_Code_Point of Unicode 15,
@@ -37,8 +37,8 @@ _WORD = re.compile(r"\S+")
 def visible(what: object) -> str:
     """Return a text on one printable line; what is not printable as ``\\x1b``, ``\\u202e``."""
     text = str(what)
-    if len(text) > MAX_SHOWN_CHARACTERS:
-        text = text[:MAX_SHOWN_CHARACTERS] + "…"
+    if len(text) > bounds.SHOWN_CHARACTERS:
+        text = text[: bounds.SHOWN_CHARACTERS] + "…"
     return _printable(text)
 
 

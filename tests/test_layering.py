@@ -16,13 +16,14 @@ from cpubound.profile.file import save_profile
 from cpubound.units import GB
 
 PACKAGE = Path(cpubound.__file__).parent
-GROUND = {"errors", "units", "stats", "trust", "package_data", "llama_facts", "foreign"}
+GROUND = {"errors", "units", "stats", "trust", "package_data", "llama_facts", "foreign", "bounds"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "stats": set(),
     "llama_facts": {"errors"},
-    "foreign": set(),
+    "foreign": {"bounds"},
+    "bounds": set(),
     "trust": set(),
     "package_data": set(),
     "machine": GROUND,
@@ -182,7 +183,7 @@ def test_importing_the_cost_model_loads_nothing_that_measures_or_advises() -> No
     code = f"import sys, {', '.join(modules)}; {NOTHING_FITTED}; {PRINT_LOADED}"
     loaded = run_python(code).stderr.split()
     assert {*modules} <= {*loaded}
-    unused = {"trust", "foreign"}
+    unused = {"trust", "foreign", "bounds"}
     assert rooms_of(loaded) == {"cost", "model", "profile", "theory", *GROUND} - unused
 
 

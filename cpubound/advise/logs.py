@@ -8,16 +8,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from cpubound.engine.bench_rows import BenchRow, read_bench_rows, read_printed_file
 from cpubound.errors import InputError, UsageError
 from cpubound.units import format_count
 
-# A line that says something is short; what is beyond is a prompt, or no text.
-_MAX_LINE = 2000
 # Objects that cannot be decoded before a text is no longer taken for JSON.
 _MAX_BROKEN = 200
+_MAX_LOOKED_AT_AGAIN = 2**16  # characters of such an object
 # How many runs an error lists.
 _LISTED = 8
 
@@ -53,8 +52,40 @@ class LoggedRun:
 
 
 def read_log_file(path: Path) -> tuple[LoggedRun, ...]:
-    """Find every decode in a file; raises as ``read_log``, or if the file cannot be read."""
+    """Find every decode in a file; raises as ``read_log``, or if the file cannot be read.
+
+    Of a file beyond ``bounds.PRINTED_BYTES`` the runs are found that a program printed line by
+    line: it is never in memory as a whole.
+    """
+    if path.is_file() and path.stat().st_size > bounds.PRINTED_BYTES:
+        return _read_long_log(path)
     return read_log(read_printed_file(path, "the log"), str(path))
+
+
+def _read_long_log(path: Path) -> tuple[LoggedRun, ...]:
+    if path.stat().st_size > bounds.LOG_BYTES:
+        raise InputError(
+            f"the log is too large ({path}, over {bounds.LOG_BYTES // 2**30} GiB): "
+            "cut out the runs that you mean"
+        )
+    for read in (_read_llama_cpp, _read_ollama):
+        with path.open("rb") as file:
+            runs = read(_short_lines(file))
+        if runs:
+            return runs
+    raise InputError(
+        f"the log is too large ({path}, over {bounds.PRINTED_BYTES // bounds.MIB} MiB) for one "
+        "without lines of llama.cpp or Ollama: cut out the runs that you mean"
+    )
+
+
+def _short_lines(file: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a file, of each as much as says something."""
+    is_start = True
+    while piece := file.readline(bounds.LOG_LINE_CHARACTERS):
+        if is_start:
+            yield _ANSI.sub("", piece.decode("utf-8", "replace"))
+        is_start = piece.endswith(b"\n")
 
 
 def read_log(text: str, name: str = "the log") -> tuple[LoggedRun, ...]:
@@ -70,7 +101,8 @@ def read_log(text: str, name: str = "the log") -> tuple[LoggedRun, ...]:
         if not rows:
             raise InputError(f"no row of {name} times generation (tg): run llama-bench with -n 128")
         return tuple(_bench_run(row) for row in rows)
-    runs = _read_llama_cpp(text) or _read_ollama(text)
+    lines = text.splitlines()
+    runs = _read_llama_cpp(lines) or _read_ollama(lines)
     runs = runs or _read_answers(text) or _read_lm_studio(text)
     if not runs:
         raise InputError(
@@ -169,7 +201,7 @@ _SCALE = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _BINARY = {"M": 2**20, "G": 2**30}
 
 
-def _read_llama_cpp(text: str) -> tuple[LoggedRun, ...]:
+def _read_llama_cpp(lines: Iterable[str]) -> tuple[LoggedRun, ...]:
     """Read llama-server, llama-cli, llama-completion and llama-cpp-python with verbose.
 
     What is said about model and settings holds for the runs that follow it.
@@ -177,11 +209,13 @@ def _read_llama_cpp(text: str) -> tuple[LoggedRun, ...]:
     facts: dict[str, Any] = {}
     found: list[LoggedRun] = []
     prompt_tokens: int | None = None
-    for whole in text.splitlines():
+    for whole in lines:
         # Most of a long log says none of this.
         if "=" not in whole and "load" not in whole and "t/s" not in whole:
             continue
-        line = whole[:_MAX_LINE]
+        if len(found) > bounds.ROWS:
+            raise InputError(f"the log holds more than {bounds.ROWS} runs: cut out those you mean")
+        line = whole[: bounds.LOG_LINE_CHARACTERS]
         _note_facts(line, facts)
         if found and _DRAFT.search(line):
             found[-1] = replace(found[-1], has_draft=True)
@@ -237,13 +271,16 @@ def _run(
 
 
 # `ollama run --verbose`: "eval count: 298 token(s)", "eval rate: 12.34 tokens/s".
-_OLLAMA = re.compile(rf"^[ \t]*(?P<prompt>prompt )?eval (rate|count):[ \t]*{_NUMBER}", re.MULTILINE)
+_OLLAMA = re.compile(rf"^[ \t]*(?P<prompt>prompt )?eval (rate|count):[ \t]*{_NUMBER}")
 
 
-def _read_ollama(text: str) -> tuple[LoggedRun, ...]:
+def _read_ollama(lines: Iterable[str]) -> tuple[LoggedRun, ...]:
     found: list[LoggedRun] = []
     counts: dict[bool, int] = {}
-    for match in _OLLAMA.finditer(text):
+    for line in lines:
+        match = _OLLAMA.match(line) if "eval" in line else None
+        if match is None:
+            continue
         is_prompt, what, number = bool(match["prompt"]), match[2], float(match[3])
         if what == "count":
             counts[is_prompt] = int(number)
@@ -299,6 +336,10 @@ def _json_objects(text: str) -> Iterator[Mapping[str, Any]]:
     while found and broken < _MAX_BROKEN:
         try:
             value, end = decoder.raw_decode(text, found.start())
+        except json.JSONDecodeError as error:
+            # What lies within a broken object is looked at again, but never the whole text.
+            end = max(found.end(), error.pos - _MAX_LOOKED_AT_AGAIN)
+            broken += 1
         except (ValueError, RecursionError):
             end, broken = found.end(), broken + 1
         else:

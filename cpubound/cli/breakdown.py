@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from cpubound import bounds
 from cpubound.cli.options import (
-    MAX_THREADS,
     attention_options,
     one_depth_option,
     output_options,
@@ -19,7 +19,7 @@ from cpubound.cli.options import (
 @click.option(
     "--threads",
     "-t",
-    type=click.IntRange(1, MAX_THREADS),
+    type=click.IntRange(1, bounds.THREADS),
     help="Decode threads.  [default: what tune would choose]",
 )
 @one_depth_option

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cpubound import bounds
 from cpubound.cli.options import (
-    MAX_BATCH,
     Integer,
     attention_options,
     one_depth_option,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--batch",
     "-b",
-    type=Integer(1, MAX_BATCH),
+    type=Integer(1, bounds.BATCH),
     default=1,
     show_default=True,
     help="Sequences decoded together.",

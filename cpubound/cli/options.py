@@ -9,14 +9,10 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from cpubound import bounds
 from cpubound.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-MAX_THREADS = 4096
-MAX_DEPTH = 2**27
-# Bytes can be counted for any; what llama.cpp itself decodes together, ``llama_facts`` knows.
-MAX_BATCH = 2**16
 
 
 class Integer(click.ParamType):  # type: ignore[type-arg]
@@ -120,7 +116,7 @@ def threads_option(function: Function) -> Function:
     return click.option(
         "--threads",
         "-t",
-        type=IntegerList(1, MAX_THREADS),
+        type=IntegerList(1, bounds.THREADS),
         help="Decode threads, one or several.  [default: what tune would choose]",
     )(function)
 
@@ -130,7 +126,7 @@ def depth_option(function: Function) -> Function:
     return click.option(
         "--depth",
         "-d",
-        type=IntegerList(0, MAX_DEPTH),
+        type=IntegerList(0, bounds.DEPTH_TOKENS),
         default="0",
         show_default=True,
         help="Tokens already in the cache, one or several.",
@@ -142,7 +138,7 @@ def one_depth_option(function: Function) -> Function:
     return click.option(
         "--depth",
         "-d",
-        type=click.IntRange(0, MAX_DEPTH),
+        type=click.IntRange(0, bounds.DEPTH_TOKENS),
         default=0,
         show_default=True,
         help="Tokens already in the cache.",
@@ -161,7 +157,7 @@ def batch_option(function: Function) -> Function:
     return click.option(
         "--batch",
         "-b",
-        type=IntegerList(1, MAX_BATCH),
+        type=IntegerList(1, bounds.BATCH),
         default="1",
         show_default=True,
         help="Sequences decoded together, one or several numbers.",
@@ -173,7 +169,7 @@ def prompt_option(function: Function) -> Function:
     return click.option(
         "--prompt",
         "-p",
-        type=IntegerList(1, MAX_DEPTH),
+        type=IntegerList(1, bounds.PROMPT_TOKENS),
         help="Tokens of a prompt: how long llama.cpp reads before it answers.",
     )(function)
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cpubound import bounds
 from cpubound.cli.options import (
-    MAX_BATCH,
-    MAX_DEPTH,
     IntegerList,
     attention_options,
     output_options,
@@ -58,7 +57,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--batch",
     "-b",
-    type=IntegerList(1, MAX_BATCH),
+    type=IntegerList(1, bounds.BATCH),
     default="1,8,64",
     show_default=True,
     help="Sequences decoded together, one or several.",
@@ -66,7 +65,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--ctx",
     "-c",
-    type=IntegerList(0, MAX_DEPTH),
+    type=IntegerList(0, bounds.DEPTH_TOKENS),
     default="0,4096,32768",
     show_default=True,
     help="Tokens in every sequence's cache, one or several.",

@@ -23,7 +23,7 @@ def read_entries(text: str) -> Iterator[Mapping[str, Any]]:
     """
     if re.search(r'"(?:avg_ts|avg_ns|samples_ns)"\s*:', text):
         return _json_entries(text)
-    if re.search(r"^\s*(?:INSERT INTO|CREATE TABLE)\b", text, re.MULTILINE | re.IGNORECASE):
+    if re.search(r"^[ \t]*(?:INSERT INTO|CREATE TABLE)\b", text, re.MULTILINE | re.IGNORECASE):
         raise UnreadableEntry("SQL: run llama-bench with -o json, jsonl, csv or md")
     if any(_is_csv_header(line) for line in text.splitlines()):
         return _csv_entries(text)

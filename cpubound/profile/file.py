@@ -12,11 +12,9 @@ from typing import Any
 
 import msgspec
 
+from cpubound import bounds
 from cpubound.errors import MachineError, ProfileError, UsageError
 from cpubound.profile.values import SCHEMA, SCHEMA_NAME, SCHEMA_VERSION, MachineProfile
-
-# A profile of a 1,024-CPU machine with every sample is under 2 MiB.
-MAX_FILE_BYTES = 64 * 2**20
 
 
 def profile_document(profile: MachineProfile) -> dict[str, Any]:
@@ -103,7 +101,7 @@ def load_profile(path: str | Path | None = None) -> MachineProfile:
         status = chosen.stat()
         if not stat.S_ISREG(status.st_mode):
             raise ProfileError(f"{chosen} is no cpubound profile (not a file): give a saved one")
-        if status.st_size > MAX_FILE_BYTES:
+        if status.st_size > bounds.PROFILE_BYTES:
             raise ProfileError(f"{chosen} is no cpubound profile (too large): calibrate again")
         data = chosen.read_bytes()
     except FileNotFoundError:
@@ -122,7 +120,7 @@ def decode_profile(data: bytes, source: str) -> MachineProfile:
     remedy = "run `cpubound calibrate` again"
     try:
         head = msgspec.json.decode(data, type=_Head)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProfileError(f"{source} is no cpubound profile ({error}): {remedy}") from error
     name, _, version = (head.schema or "").partition("/")
     if name != SCHEMA_NAME:
@@ -133,7 +131,7 @@ def decode_profile(data: bytes, source: str) -> MachineProfile:
         )
     try:
         profile = msgspec.json.decode(data, type=MachineProfile)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProfileError(f"{source} is damaged ({error}): {remedy}") from error
     _check_values(profile, source, remedy)
     return profile
@@ -156,7 +154,7 @@ def _keep_older(path: Path) -> None:
     try:
         # Of any version: one that is too old to be read is not damaged.
         stamp = msgspec.json.decode(path.read_bytes(), type=_Head).created or ""
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         stamp = ""
     stamp = stamp or f"damaged-{int(path.stat().st_mtime)}"
     stamp = re.sub(r"[^0-9A-Za-z]+", "-", stamp[:40]).strip("-")

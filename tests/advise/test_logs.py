@@ -275,7 +275,7 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_log_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cpubound.engine.bench_rows.MAX_FILE_BYTES", 10)
+    monkeypatch.setattr("cpubound.bounds.PRINTED_BYTES", 10)
     path = tmp_path / "log"
     path.write_text(OLLAMA)
     with pytest.raises(InputError, match="too large"):
