@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from cpubound import bounds
 from cpubound.engine.bench_rows import BenchRow, read_bench_rows, read_printed_file
 from cpubound.errors import InputError, UsageError
 from cpubound.units import format_count

@@ -6,6 +6,7 @@ import click
 
 from cpubound import bounds
 from cpubound.cli.options import (
+    Integer,
     attention_options,
     one_depth_option,
     output_options,
@@ -19,14 +20,14 @@ from cpubound.cli.options import (
 @click.option(
     "--threads",
     "-t",
-    type=click.IntRange(1, bounds.THREADS),
+    type=Integer(1, bounds.THREADS),
     help="Decode threads.  [default: what tune would choose]",
 )
 @one_depth_option
 @attention_options
 @click.option(
     "--tokens",
-    type=click.IntRange(8, 1_000_000),
+    type=Integer(8, 1_000_000),
     help="Decoded in each of three ways.  [default: what takes 20 seconds in all]",
 )
 @seed_option

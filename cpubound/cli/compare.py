@@ -8,6 +8,7 @@ from cpubound.cli.options import (
     attention_options,
     depth_option,
     output_options,
+    refuse_too_many,
     refuse_without,
     threads_option,
 )
@@ -47,6 +48,7 @@ def command(
 
     if not models:
         refuse_without("MODEL", "--quant", "--threads", "--depth", "--kv-type", "--flash-attn")
+    refuse_too_many(models, threads, depth)
     a, b = load_profile(profile_a), load_profile(profile_b)
     specs = [
         spec

@@ -25,7 +25,11 @@ LIVE_SECONDS = 15.0
 @click.command(name="diagnose")
 @click.argument("model")
 @click.option(
-    "--observed", "-o", type=float, metavar="TOKS", help="The rate of generation that was seen."
+    "--observed",
+    "-o",
+    type=FiniteRange(),
+    metavar="TOKS",
+    help="The rate of generation that was seen.",
 )
 @click.option(
     "--from-log",
@@ -42,23 +46,26 @@ LIVE_SECONDS = 15.0
     help=f"With --live: how long to look.  [default: {LIVE_SECONDS:g}]",
 )
 @click.option(
-    "--run", type=click.IntRange(1), metavar="N", help="Which run of the log, if it holds several."
+    "--run",
+    type=Integer(1, bounds.ROWS),
+    metavar="N",
+    help="Which run of the log, if it holds several.",
 )
 @click.option(
     "--threads",
     "-t",
-    type=click.IntRange(1, bounds.THREADS),
+    type=Integer(1, bounds.THREADS),
     help="Decode threads of the run.  [default: the log's, or the engine's own]",
 )
 @click.option(
     "--depth",
     "--ctx",
     "-d",
-    type=click.IntRange(0, bounds.DEPTH_TOKENS),
+    type=Integer(0, bounds.DEPTH_TOKENS),
     help="Tokens in the cache, the mean over the run.  [default: the log's, or 0]",
 )
 @click.option(
-    "--n-ctx", type=click.IntRange(1, bounds.DEPTH_TOKENS), help="Cells allocated for the context."
+    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated for the context."
 )
 @click.option(
     "--batch",

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.command(name="inspect")
 @click.argument("model")
 @one_depth_option
-@click.option("--n-ctx", type=click.IntRange(1), help="Cells allocated.  [default: the depth]")
+@click.option(
+    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated.  [default: the depth]"
+)
 @click.option(
     "--batch",
     "-b",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +14,13 @@ from cpubound import bounds
 from cpubound.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+# Decimal digits as every other program prints them, and no more than a number can have.
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
+_LEAST = 1e-30
+MAX_SEED = 2**63 - 1
 
 
 class Integer(click.ParamType):  # type: ignore[type-arg]
@@ -28,10 +36,9 @@ class Integer(click.ParamType):  # type: ignore[type-arg]
         return self.read(value, param, ctx)
 
     def read(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            self.fail(f"{value!r} is no whole number", param, ctx)
+        if not _WHOLE.fullmatch(str(value)):
+            self.fail(f"{_short(value)} is no whole number", param, ctx)
+        number = int(value)
         if not self.low <= number <= self.high:
             self.fail(f"{number} is outside {self.low} … {self.high}", param, ctx)
         return number
@@ -51,15 +58,33 @@ class IntegerList(Integer):
 
 
 class FiniteRange(click.FloatRange):
-    """A number within bounds; not a number is outside of all of them."""
+    """A number within bounds, in decimal digits: neither infinite nor so small that it is none."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        if not _DECIMAL.fullmatch(str(value).strip()):
+            self.fail(f"{_short(value)} is no number", param, ctx)
         number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is no number", param, ctx)
+        if not (math.isfinite(number) and (number == 0 or abs(number) >= _LEAST)):
+            self.fail(f"{_short(value)} is out of range", param, ctx)
         return number
+
+
+def refuse_too_many(*lists: Collection[object] | None) -> None:
+    """Raise ``UsageError`` where lists of settings make more of them than a command works out."""
+    count = math.prod(len(values) for values in lists if values)
+    if count > bounds.CELLS:
+        raise UsageError(
+            f"{count} settings are more than a command works out ({bounds.CELLS}): "
+            "ask for fewer at once"
+        )
+
+
+def _short(value: object) -> str:
+    """Quote what was given, which may be of any length."""
+    text = str(value)
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")
 
 
 def refuse_with(option: str, *others: str) -> None:
@@ -138,7 +163,7 @@ def one_depth_option(function: Function) -> Function:
     return click.option(
         "--depth",
         "-d",
-        type=click.IntRange(0, bounds.DEPTH_TOKENS),
+        type=Integer(0, bounds.DEPTH_TOKENS),
         default=0,
         show_default=True,
         help="Tokens already in the cache.",
@@ -148,7 +173,7 @@ def one_depth_option(function: Function) -> Function:
 def seed_option(function: Function) -> Function:
     """Add --seed."""
     return click.option(
-        "--seed", type=int, help="Order of the runs.  [default: another each time]"
+        "--seed", type=Integer(0, MAX_SEED), help="Order of the runs.  [default: another each time]"
     )(function)
 
 

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cpubound import bounds
 from cpubound.cli.options import (
     FiniteRange,
+    Integer,
     attention_options,
     batch_option,
     depth_option,
     output_options,
     profile_option,
     prompt_option,
+    refuse_too_many,
     threads_option,
 )
 from cpubound.cli.picture import check_picture, plot_option, write_picture
@@ -51,7 +54,9 @@ CURVE_POINTS = 8
 @depth_option
 @batch_option
 @prompt_option
-@click.option("--n-ctx", type=click.IntRange(1), help="Cells allocated.  [default: the depth]")
+@click.option(
+    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated.  [default: the depth]"
+)
 @attention_options
 @profile_option
 @plot_option("speed against context, and where the time of a token goes")
@@ -129,6 +134,7 @@ def command(
         )
         return
     flash = flash_attn != "off"
+    refuse_too_many(threads, depth, batch, prompt, changes)
     if changes:
         from cpubound.cli.what_if import print_answers
 
@@ -148,6 +154,7 @@ def command(
         )
         return
     specs = resolve_models(model, quant)
+    refuse_too_many(specs, threads, depth, batch, prompt)
 
     def traffic(spec: ModelSpec, tokens: int, sequences: int) -> ModelTraffic:
         return api.inspect_model(

@@ -8,10 +8,13 @@ import click
 
 from cpubound import bounds
 from cpubound.cli.options import (
+    FiniteRange,
+    Integer,
     IntegerList,
     attention_options,
     output_options,
     profile_option,
+    refuse_too_many,
     refuse_with,
     refuse_without,
 )
@@ -39,10 +42,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
     ) -> tuple[float, ...]:
         if isinstance(value, tuple):
             return value
-        try:
-            return tuple(float(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is no list of numbers", param, ctx)
+        return tuple(FiniteRange().convert(part, param, ctx) for part in str(value).split(","))
 
 
 @click.command(name="roofline")
@@ -72,15 +72,20 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--quant", metavar="T", help="File type of a catalogue model.  [default: Q4_K_M]")
 @click.option(
-    "--weight-bytes", type=float, metavar="X", help="Bytes of a weight instead of the model's own."
+    "--weight-bytes",
+    type=FiniteRange(),
+    metavar="X",
+    help="Bytes of a weight instead of the model's own.",
 )
 @attention_options
 @click.option(
-    "--peak-flops", type=float, metavar="X", help="Peak FLOP/s, instead of the machine's."
+    "--peak-flops", type=FiniteRange(), metavar="X", help="Peak FLOP/s, instead of the machine's."
 )
-@click.option("--bandwidth", type=float, metavar="X", help="Bytes/s, instead of the machine's.")
 @click.option(
-    "--memory", type=float, metavar="X", help="Bytes of memory, instead of the machine's."
+    "--bandwidth", type=FiniteRange(), metavar="X", help="Bytes/s, instead of the machine's."
+)
+@click.option(
+    "--memory", type=FiniteRange(), metavar="X", help="Bytes of memory, instead of the machine's."
 )
 @click.option(
     "--compute-precision",
@@ -104,7 +109,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--k",
     "draft_tokens",
-    type=click.IntRange(1),
+    type=Integer(1, bounds.BATCH),
     default=4,
     show_default=True,
     help="Draft tokens per pass.",
@@ -156,6 +161,7 @@ def command(
         refuse_with("--peak-flops", "--compute-precision")
     if draft is None:
         refuse_without("--draft MODEL", "--acceptance", "--k")
+    refuse_too_many(batch, ctx, acceptance)
     check_picture(plot_path, force=force)
     spec = resolve_model(model, quant)
     roofs, line, memory_bytes, profile = _machine(

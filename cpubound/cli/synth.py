@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from cpubound.cli.options import MAX_SEED, Integer
 from cpubound.cli.terminal import say
 from cpubound.foreign import visible
 
@@ -13,7 +14,9 @@ from cpubound.foreign import visible
 @click.option(
     "--output", "-o", "path", metavar="FILE", required=True, help="The GGUF file to write."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random weights.")
+@click.option(
+    "--seed", type=Integer(0, MAX_SEED), default=0, show_default=True, help="Of the random weights."
+)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(model: str, path: str, seed: int, force: bool) -> None:
     """Write a GGUF of a model's shape with random weights.

@@ -13,6 +13,7 @@ from cpubound.cli.options import (
     output_options,
     profile_option,
     prompt_option,
+    refuse_too_many,
     refuse_with,
     refuse_without,
     seed_option,
@@ -119,6 +120,7 @@ def command(
         refuse_with("--prompt", "--batch", "--engine", "--plot")
     check_picture(plot_path, force=force)
     profile = load_profile(profile_path)
+    refuse_too_many(models, threads, depth, batch, prompt)
     # --quant is for the names among the models; a file has its type.
     named = [model for model in models if file_types_for(model)]
     specs = [

@@ -20,7 +20,7 @@ _MARKUP = re.compile(
     r"|\](?=[\[(:])"
     r"|&(?=#|[A-Za-z])"
     r"|:(?=//)|(?<=\w)@(?=\w)|(?<=\b[wW]{3})\."
-    r"|^[#>+=-]|^\d+(?=[.)])",
+    r"|^[#>+=-]|^\d+(?=[.)]\s)",
     re.MULTILINE,
 )
 # A spreadsheet takes a cell that begins so for a formula (OWASP, CSV injection).
