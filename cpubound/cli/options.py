@@ -66,7 +66,7 @@ class FiniteRange(click.FloatRange):
         if not _DECIMAL.fullmatch(str(value).strip()):
             self.fail(f"{_short(value)} is no number", param, ctx)
         number = float(super().convert(value, param, ctx))
-        if not (math.isfinite(number) and (number == 0 or abs(number) >= _LEAST)):
+        if not (math.isfinite(number) and (number == 0 or _LEAST <= abs(number) <= 1 / _LEAST)):
             self.fail(f"{_short(value)} is out of range", param, ctx)
         return number
 

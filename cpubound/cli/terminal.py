@@ -6,8 +6,6 @@ import codecs
 import sys
 from contextlib import suppress
 
-import click
-
 from cpubound.foreign import hide_credentials, visible_lines
 
 # What stands for our own characters where the output cannot take them.
@@ -20,7 +18,10 @@ _ERRORS = "cpubound.plain"
 
 def say(text: str, *, err: bool = False) -> None:
     """Print lines of text: whatever went into them, no control character and no password."""
-    click.echo(visible_lines(hide_credentials(text)), err=err)
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None:
+        stream.write(visible_lines(hide_credentials(text)) + "\n")
+        stream.flush()
 
 
 def accept_any_encoding() -> None:

@@ -32,9 +32,8 @@ _CAPTION_COLUMNS = 15  # characters for each inch of width
 def check_suffix(suffix: str) -> str:
     """Return ``svg`` or ``png``; raises ``UsageError`` for another suffix."""
     if suffix.lower() not in SUFFIXES:
-        raise UsageError(
-            f"a picture is a .svg or a .png file ({suffix or 'no suffix'}): rename the file"
-        )
+        given = suffix if suffix[1:].isalnum() and len(suffix) < 8 else "no such suffix"
+        raise UsageError(f"a picture is a .svg or a .png file ({given}): rename the file")
     return suffix.lower().removeprefix(".")
 
 
