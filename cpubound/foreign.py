@@ -90,6 +90,11 @@ def showing(
     return decorate
 
 
+def as_unicode(text: str) -> str:
+    """Return a text that UTF-8 can hold: bytes of a name that are none as ``\\udcff``."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def hide_credentials(text: str) -> str:
     """Return the text with ``***`` for the user, the password and the query of web addresses."""
     return _WORD.sub(lambda match: _without_credentials(match[0]), text)

@@ -14,12 +14,13 @@ import msgspec
 
 from cpubound import bounds
 from cpubound.errors import MachineError, ProfileError, UsageError
+from cpubound.foreign import as_unicode, show_values
 from cpubound.profile.values import SCHEMA, SCHEMA_NAME, SCHEMA_VERSION, MachineProfile
 
 
 def profile_document(profile: MachineProfile) -> dict[str, Any]:
     """Return the profile as the JSON document ``cpubound.profile/2``."""
-    document: dict[str, Any] = msgspec.to_builtins(profile)
+    document: dict[str, Any] = show_values(msgspec.to_builtins(profile), as_unicode)
     for name in ("bandwidth", "placements", "nodes"):
         for row, measurement in zip(document[name], getattr(profile, name), strict=True):
             row["best_bytes_per_s"] = measurement.best_bytes_per_s

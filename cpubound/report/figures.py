@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,7 +101,10 @@ def finish(figure: Figure, caption: str, suffix: str) -> bytes:
     # No date in the file: the same figures give the same bytes.
     kind = check_suffix(suffix)
     metadata = {"Date": None} if kind == "svg" else {}
-    figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+    with warnings.catch_warnings():
+        # A name may have characters that no font here draws: they become boxes.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
     return buffer.getvalue()
 
 

@@ -44,8 +44,12 @@ def csv_cell(text: str) -> str:
 
 
 def picture_text(text: str) -> str:
-    """Return the text on one visible line as matplotlib draws it, without mathematics."""
-    return visible(text).replace("$", r"\$")
+    """Return the text on one visible line as matplotlib draws it, without mathematics.
+
+    It leaves labels out of a legend that begin with an underscore.
+    """
+    shown = visible(text).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def json_text(document: Mapping[str, Any]) -> str:

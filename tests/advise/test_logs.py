@@ -277,6 +277,10 @@ def test_a_log_that_is_too_large_is_refused(
 ) -> None:
     monkeypatch.setattr("cpubound.bounds.PRINTED_BYTES", 10)
     path = tmp_path / "log"
+    path.write_text("nothing of any program")
+    with pytest.raises(InputError, match="too large"):
+        read_log_file(path)
+    monkeypatch.setattr("cpubound.bounds.LOG_BYTES", 20)
     path.write_text(OLLAMA)
     with pytest.raises(InputError, match="too large"):
         read_log_file(path)

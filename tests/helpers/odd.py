@@ -21,6 +21,7 @@ HOSTILE_TEXTS = (
     "--></svg><script>alert(1)</script>]]>",
     "[red]rich[/nothing]",
     "%s %(x)s {0} {x}",
+    "漢字 🙂 é",
 )
 ODD_NUMBERS = (
     "9" * 400,

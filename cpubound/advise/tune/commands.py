@@ -31,10 +31,10 @@ def commands(
     """Return the command lines, by program."""
     prefix = _shell_prefix(r, machine)
     model = f"-m {shell_word(model_path)} -t {r.threads}"
-    server = f"{prefix}%s {model} -tb {r.batch_threads} {_server_options(r)}"
+    server = f"{model} -tb {r.batch_threads} {_server_options(r)}"
     return {
-        "llama-server": server % "llama-server",
-        "llama-cli": server % "llama-cli",
+        "llama-server": f"{prefix}llama-server {server}",
+        "llama-cli": f"{prefix}llama-cli {server}",
         "llama-bench": f"{prefix}llama-bench {model} {_bench_options(r, depth_tokens)}",
         "llama-cpp-python": _python(model_path, r, machine),
         "ollama": _modelfile(r),
