@@ -40,7 +40,7 @@ THREADS = 4096
 DEPTH_TOKENS = 2**27
 PROMPT_TOKENS = 2**20
 BATCH = 2**16
-CELLS = 4096  # predictions that a command makes
+SETTINGS = 2**14  # steps that a command works out; a prompt has one for each 512 tokens
 SHOWN_CHARACTERS = 5000
 
 # (input, what is bounded, how much)
@@ -70,6 +70,6 @@ BOUNDS: tuple[tuple[str, str, str], ...] = (
     ("command line", "tokens of context", f"{DEPTH_TOKENS:,}"),
     ("command line", "tokens of a prompt", f"{PROMPT_TOKENS:,}"),
     ("command line", "sequences decoded together", f"{BATCH:,}"),
-    ("command line", "settings of one command", f"{CELLS:,}"),
+    ("command line", "steps worked out by one command", f"{SETTINGS:,}"),
     ("any name", "characters shown", f"{SHOWN_CHARACTERS:,}"),
 )

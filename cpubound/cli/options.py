@@ -74,9 +74,9 @@ class FiniteRange(click.FloatRange):
 def refuse_too_many(*lists: Collection[object] | None) -> None:
     """Raise ``UsageError`` where lists of settings make more of them than a command works out."""
     count = math.prod(len(values) for values in lists if values)
-    if count > bounds.CELLS:
+    if count > bounds.SETTINGS:
         raise UsageError(
-            f"{count} settings are more than a command works out ({bounds.CELLS}): "
+            f"{count} settings are more than a command works out ({bounds.SETTINGS}): "
             "ask for fewer at once"
         )
 

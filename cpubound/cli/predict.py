@@ -21,6 +21,7 @@ from cpubound.cli.options import (
     threads_option,
 )
 from cpubound.cli.picture import check_picture, plot_option, write_picture
+from cpubound.llama_facts import N_UBATCH
 
 if TYPE_CHECKING:
     from cpubound.model.values import ModelSpec, ModelTraffic
@@ -134,7 +135,7 @@ def command(
         )
         return
     flash = flash_attn != "off"
-    refuse_too_many(threads, depth, batch, prompt, changes)
+    refuse_too_many(threads, depth, batch, changes)
     if changes:
         from cpubound.cli.what_if import print_answers
 
@@ -154,7 +155,8 @@ def command(
         )
         return
     specs = resolve_models(model, quant)
-    refuse_too_many(specs, threads, depth, batch, prompt)
+    steps = sum(-(-length // N_UBATCH) for length in prompt or ())
+    refuse_too_many(specs, threads, depth, batch, range(steps))
 
     def traffic(spec: ModelSpec, tokens: int, sequences: int) -> ModelTraffic:
         return api.inspect_model(

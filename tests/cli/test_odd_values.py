@@ -112,14 +112,14 @@ def check(invoke: Run, *arguments: str) -> None:
 
 
 def test_more_settings_than_a_command_works_out_are_refused_before_any(invoke: Run) -> None:
-    many = ",".join(map(str, range(1, 100)))
+    many = ",".join(map(str, range(1, 200)))
     for command in ("predict", "validate", "compare", "roofline"):
         lists = ["--batch", many, "--ctx" if command == "roofline" else "--depth", many]
         if command == "compare":
             lists[0] = "--threads"
         code, out, err = invoke(command, *NEEDED[command], *lists)
         assert (code, out) == (2, "")
-        assert str(bounds.CELLS) in err
+        assert str(bounds.SETTINGS) in err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])

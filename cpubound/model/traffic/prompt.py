@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cpubound import bounds
 from cpubound.errors import UsageError
 from cpubound.llama_facts import N_UBATCH
 from cpubound.model.traffic.step import compute_traffic
@@ -29,10 +30,15 @@ def prompt_steps(
 
     Raises
     ------
-    UsageError : fewer than one token, or as ``compute_traffic``.
+    UsageError : fewer than one token or too many, or as ``compute_traffic``.
     """
     if prompt_tokens < 1:
         raise UsageError(f"a prompt has at least one token ({prompt_tokens}): give 1 or more")
+    if prompt_tokens > bounds.PROMPT_TOKENS:
+        raise UsageError(
+            f"no model reads a prompt so long ({prompt_tokens} tokens): "
+            f"give at most {bounds.PROMPT_TOKENS}"
+        )
     if ubatch < 1:
         raise UsageError(f"a physical batch has at least one token ({ubatch}): give 1 or more")
     end = depth_tokens + prompt_tokens
