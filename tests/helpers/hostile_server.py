@@ -107,7 +107,7 @@ ANSWERS: dict[str, Answer] = {
         WHOLE + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"x" * 100_000
     ],
     "garbage": lambda *_: [bytes(range(256)) * 4],
-    "http-0.9": lambda *_: [b"GGUF"],
+    "http-09": lambda *_: [b"GGUF"],
     "nothing": lambda *_: [],
     "status-999": lambda *_: [b"HTTP/1.1 999 X\x1b[2J\r\nContent-Length: 0\r\n\r\n"],
     "status-000": lambda *_: [b"HTTP/1.1 000 \x1b]0;x\x07\r\nContent-Length: 0\r\n\r\n"],
@@ -163,8 +163,8 @@ class HostileServer:
             self.requests += 1
             asked = re.search(rb"bytes=(\d+)-(\d+)", request)
             first, last = (int(asked[1]), int(asked[2])) if asked else (0, 0)
-            path = request.split(b" ")[1].decode().lstrip("/").removesuffix(".gguf")
-            for part in ANSWERS[path](self._content, first, last):
+            path = re.split(rb"[ /?.]", request)[2].decode()
+            for part in ANSWERS.get(path, ANSWERS["nothing"])(self._content, first, last):
                 connection.sendall(part)
         except OSError:
             pass  # the client has had enough

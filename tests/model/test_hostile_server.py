@@ -23,7 +23,7 @@ Run = Callable[..., tuple[int, str, str]]
 def server() -> Iterator[HostileServer]:
     pairs = [
         pair("general.architecture", STRING, "llama"),
-        array("tokenizer.ggml.tokens", STRING, ["token"] * 20_000),
+        array("tokenizer.ggml.tokens", STRING, ["token"] * 40_000),
     ]
     running = HostileServer(GgufBytes(pairs=pairs).packed())
     yield running
