@@ -32,6 +32,7 @@ _UNSEEN = re.compile(
 )
 _BYTES_OF_NAMES = range(0xDC80, 0xDD00)  # where Python keeps bytes that are no UTF-8
 _WORD = re.compile(r"\S+")
+_HOST = re.compile(r":/+|//+")  # what stands before the host of an address, however mistyped
 
 
 def visible(what: object) -> str:
@@ -125,12 +126,10 @@ def _changes(value: Any, names: tuple[str, ...], show: Callable[[str], str]) -> 
 
 
 def _without_credentials(word: str) -> str:
-    start = word.find(":/")
-    if start < 0:
+    match = _HOST.search(word)
+    if match is None:
         return word
-    host = start + 1
-    while word[host : host + 1] == "/":
-        host += 1
+    host = match.end()
     end = word.rfind("@", host)
     if end >= 0:
         word = f"{word[:host]}***{word[end:]}"

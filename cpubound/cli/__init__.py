@@ -13,7 +13,7 @@ from importlib import import_module
 import click
 
 from cpubound import __version__
-from cpubound.cli.terminal import accept_any_encoding, say
+from cpubound.cli.terminal import accept_any_encoding, say, show_traceback
 from cpubound.cli.termination import Ended, ended_by_signals
 from cpubound.errors import CpuboundError
 from cpubound.foreign import visible
@@ -71,6 +71,8 @@ def main(argv: Sequence[str]) -> int:
     debug = "--debug" in argv
     arguments = [argument for argument in argv if argument != "--debug"]
     accept_any_encoding()
+    if debug:
+        sys.excepthook = show_traceback
     if sys.stdout is None:
         return _fail("standard output is closed: give the result a place to go", 4)
     try:

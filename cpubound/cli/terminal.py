@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import sys
+import traceback
 from contextlib import suppress
+from types import TracebackType
 
 from cpubound.foreign import hide_credentials, visible_lines
 
@@ -22,6 +24,13 @@ def say(text: str, *, err: bool = False) -> None:
     if stream is not None:
         stream.write(visible_lines(hide_credentials(text)) + "\n")
         stream.flush()
+
+
+def show_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print what ended the program, as the interpreter would, and nothing else of a name in it."""
+    say("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"), err=True)
 
 
 def accept_any_encoding() -> None:

@@ -42,7 +42,9 @@ _KINDS = ("bandwidth", "channels", "memory", "quant", "kv", "threads", "depth", 
 _READ = ("bytes:", "experts:", "kv:", "state:")
 _MAX_FACTOR = 100.0
 _MAX_COUNT = 2**27
-_MODULES = re.compile(r"(ddr\d-\d+)x(\d+)", re.IGNORECASE)
+_MODULES = re.compile(r"(ddr[0-9]-[0-9]{1,6})x([0-9]{1,6})", re.IGNORECASE | re.ASCII)
+_WHOLE = re.compile(r"[0-9]{1,9}")
+_DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,7 +219,7 @@ def _apply(profile: MachineProfile, q: Question, change: str) -> Question:
 
 
 def _count(value: str, change: str, *, least: int) -> int:
-    if not value.isascii() or not value.isdigit() or not least <= int(value) <= _MAX_COUNT:
+    if not _WHOLE.fullmatch(value) or not least <= int(value) <= _MAX_COUNT:
         raise UsageError(f"not a whole number of at least {least} ({change}): try 8")
     return int(value)
 
@@ -239,18 +241,15 @@ def _memory_factor(profile: MachineProfile, kind: str, value: str) -> float:
 def _bandwidth_factor(profile: MachineProfile, value: str) -> float:
     """Read ``1.5x``, or a bandwidth in GB/s beside the best that was measured."""
     text = value.lower().removesuffix("gb/s").strip()
-    try:
-        number = float(text.removesuffix("x"))
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
+    number = text.removesuffix("x")
+    if not _DECIMAL.fullmatch(number) or float(number) == 0:
         raise UsageError(f"no bandwidth ({value}): give a factor as 1.5x, or GB/s as 80")
     if text.endswith("x"):
-        return number
+        return float(number)
     rates = [m.median_bytes_per_s for m in profile.measurements("read", "anon_4k").values()]
     if not rates:
         raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
-    return number * 1e9 / max(rates)
+    return float(number) * 1e9 / max(rates)
 
 
 def _module_bandwidth(text: str) -> float:

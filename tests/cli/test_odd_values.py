@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from builders import standard_profile
-from odd import ODD_VALUES, assert_shown
+from odd import ODD_NUMBERS, ODD_VALUES, assert_shown
 
 from cpubound import bounds
 from cpubound.cli import COMMANDS, group, main
@@ -91,6 +91,20 @@ def test_an_odd_argument_gives_a_result_or_one_clear_error(
 ) -> None:
     for value in ODD_VALUES:
         check(invoke, command, "--", value, *NEEDED[command][1:])
+
+
+@pytest.mark.parametrize("name", ["bandwidth", "channels", "memory", "threads", "depth", "quant"])
+def test_an_odd_value_of_a_what_if_gives_a_result_or_one_clear_error(
+    invoke: Run, name: str
+) -> None:
+    for value in (*ODD_VALUES, *(f"{number}x" for number in ODD_NUMBERS)):
+        check(invoke, "predict", *NEEDED["predict"], "--what-if", f"{name}={value}")
+
+
+@pytest.mark.parametrize("value", ODD_NUMBERS)
+def test_memory_of_an_odd_speed_gives_a_result_or_one_clear_error(invoke: Run, value: str) -> None:
+    check(invoke, "predict", *NEEDED["predict"], "--what-if", f"memory=DDR5-{value}x{value}")
+    check(invoke, "roofline", *NEEDED["roofline"], "--machine", f"ddr5-{value}-{value}ch")
 
 
 @pytest.mark.parametrize("value", ODD_VALUES)

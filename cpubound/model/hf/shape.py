@@ -101,6 +101,7 @@ def stored_parameters(folder: Path, config: Mapping[str, Any]) -> int | None:
         return total
     kind = config.get("dtype", config.get("torch_dtype"))
     size = metadata.get("total_size")
-    if not isinstance(size, (int, float)) or kind not in _BYTES_PER_PARAMETER:
+    is_size = isinstance(size, (int, float)) and 0 <= size < 2**63
+    if not is_size or kind not in _BYTES_PER_PARAMETER:
         return None
     return int(size) // _BYTES_PER_PARAMETER[kind]
