@@ -221,3 +221,12 @@ def test_every_folder_of_the_package_is_in_the_wheel() -> None:
         for path in PACKAGE.rglob("__init__.py")
     }
     assert folders == listed
+
+
+def test_only_one_module_prints() -> None:
+    prints = re.compile(r"\b(click\.s?echo|print|std(out|err)\.write|stream\.write)\(")
+    found = {
+        str(path.relative_to(PACKAGE)) for path in SOURCES if prints.search(path.read_text("utf-8"))
+    }
+    # The process that only ties another one to its parent has nothing of cpubound's.
+    assert found == {"cli/terminal.py", "engine/tied.py"}

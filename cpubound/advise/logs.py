@@ -198,6 +198,10 @@ _KV_TYPES = re.compile(r"\bK \((\w+)\):.*?V \((\w+)\):")
 _SYSTEM_INFO = re.compile(r"\bCPU : [A-Z].*")
 _FEATURE = re.compile(r"([A-Z][A-Z0-9_]+) = (\d+)")
 _DRAFT = re.compile(r"draft acceptance(?: rate)?\s*=")
+_TELLS = re.compile(
+    r"eval time|Generation:|offloaded|load(?:ing model|ed meta)|model params|(?:file|model) size"
+    r"|n_(?:threads|ctx)|flash_attn|K \(|CPU : |draft acc"
+)
 _SCALE = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _BINARY = {"M": 2**20, "G": 2**30}
 
@@ -212,7 +216,7 @@ def _read_llama_cpp(lines: Iterable[str]) -> tuple[LoggedRun, ...]:
     prompt_tokens: int | None = None
     for whole in lines:
         # Most of a long log says none of this.
-        if "=" not in whole and "load" not in whole and "t/s" not in whole:
+        if not _TELLS.search(whole, 0, bounds.LOG_LINE_CHARACTERS):
             continue
         if len(found) > bounds.ROWS:
             raise InputError(f"the log holds more than {bounds.ROWS} runs: cut out those you mean")
