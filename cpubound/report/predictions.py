@@ -155,7 +155,6 @@ def _basis_lines(predictions: Sequence[Prediction]) -> list[str]:
     return [f"Basis of {', '.join(names)}: {_BASIS[b]}." for b, names in labels.items()]
 
 
-@showing()
 def format_interval(p: Prediction | None) -> str:
     """Return ``10.4 [10.0, 10.7]``, or a dash."""
     if p is None:
