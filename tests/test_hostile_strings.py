@@ -52,7 +52,7 @@ FREE_FIELDS = {
 }  # fmt: skip
 
 some = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -183,7 +183,7 @@ def test_importing_the_cost_model_loads_nothing_that_measures_or_advises() -> No
     code = f"import sys, {', '.join(modules)}; {NOTHING_FITTED}; {PRINT_LOADED}"
     loaded = run_python(code).stderr.split()
     assert {*modules} <= {*loaded}
-    unused = {"trust", "foreign", "bounds"}
+    unused = {"trust", "foreign"}
     assert rooms_of(loaded) == {"cost", "model", "profile", "theory", *GROUND} - unused
 
 

@@ -101,7 +101,8 @@ def stored_parameters(folder: Path, config: Mapping[str, Any]) -> int | None:
         return total
     kind = config.get("dtype", config.get("torch_dtype"))
     size = metadata.get("total_size")
-    is_size = isinstance(size, (int, float)) and 0 <= size < 2**63
-    if not is_size or kind not in _BYTES_PER_PARAMETER:
+    if not isinstance(size, (int, float)) or not 0 <= size < 2**63:
+        return None
+    if kind not in _BYTES_PER_PARAMETER:
         return None
     return int(size) // _BYTES_PER_PARAMETER[kind]
