@@ -16,12 +16,13 @@ from cpubound.profile.file import save_profile
 from cpubound.units import GB
 
 PACKAGE = Path(cpubound.__file__).parent
-GROUND = {"errors", "units", "stats", "trust", "package_data", "llama_facts"}
+GROUND = {"errors", "units", "stats", "trust", "package_data", "llama_facts", "setting"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "stats": set(),
     "llama_facts": {"errors"},
+    "setting": {"errors", "llama_facts"},
     "trust": set(),
     "package_data": set(),
     "machine": GROUND,
