@@ -16,7 +16,17 @@ from cpubound.profile.file import save_profile
 from cpubound.units import GB
 
 PACKAGE = Path(cpubound.__file__).parent
-GROUND = {"errors", "units", "stats", "trust", "package_data", "llama_facts", "foreign", "bounds"}
+GROUND = {
+    "errors",
+    "units",
+    "stats",
+    "trust",
+    "package_data",
+    "llama_facts",
+    "foreign",
+    "bounds",
+    "setting",
+}
 ALLOWED = {
     "errors": set(),
     "units": set(),
@@ -24,6 +34,7 @@ ALLOWED = {
     "llama_facts": {"errors"},
     "foreign": {"bounds"},
     "bounds": set(),
+    "setting": {"errors", "llama_facts"},
     "trust": set(),
     "package_data": set(),
     "machine": GROUND,

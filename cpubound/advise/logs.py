@@ -39,8 +39,7 @@ class LoggedRun:
     model: str | None = None
     model_parameters: int | None = None
     model_bytes: int | None = None
-    kv_type_k: str | None = None
-    kv_type_v: str | None = None
+    kv_types: tuple[str, str] | None = None  # of K and V
     flash_attn: bool | None = None
     gpu: str | None = None
     has_draft: bool = False
@@ -169,8 +168,7 @@ def _bench_run(row: BenchRow) -> LoggedRun:
         model=row.model_filename or row.model_type,
         model_parameters=row.model_parameters,
         model_bytes=row.model_size_bytes,
-        kv_type_k=row.type_k,
-        kv_type_v=row.type_v,
+        kv_types=(row.type_k or "f16", row.type_v or "f16"),
         flash_attn=row.uses_flash_attn,
         gpu=", ".join(row.gpu_backends) or None,
     )
@@ -249,7 +247,7 @@ def _note_facts(line: str, facts: dict[str, Any]) -> None:
         (_THREADS, lambda m: {"threads": int(m[1]) or None}),
         (_N_CTX, lambda m: {"n_ctx": int(m[1]) or None}),
         (_FLASH, lambda m: {"flash_attn": m[1].lower() not in ("0", "disabled", "off")}),
-        (_KV_TYPES, lambda m: {"kv_type_k": m[1], "kv_type_v": m[2]}),
+        (_KV_TYPES, lambda m: {"kv_types": (m[1], m[2])}),
         (_SYSTEM_INFO, lambda m: {"features": _features(m[0])}),
     )
     for pattern, read in readers:

@@ -1,4 +1,4 @@
-"""What the verbs share: settings read, models resolved, limits held."""
+"""What the verbs share: models resolved, limits held."""
 
 from __future__ import annotations
 
@@ -15,14 +15,6 @@ Progress = Callable[[str, float], None]
 
 def no_progress(stage: str, done: float) -> None:
     """Ignore progress."""
-
-
-def split_kv_type(text: str) -> tuple[str, str]:
-    """Split ``K:V`` (or one type for both) into the two KV types, in lower case."""
-    first, separator, second = text.lower().partition(":")
-    if not first or (separator and not second):
-        raise UsageError(f"a KV type is one type or K:V ({text}): try f16 or q8_0:f16")
-    return first, second or first
 
 
 def spec_of(model: str | ModelSpec) -> ModelSpec:

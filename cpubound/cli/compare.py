@@ -31,7 +31,7 @@ def command(
     threads: tuple[int, ...] | None,
     depth: tuple[int, ...],
     kv_type: str,
-    flash_attn: str,
+    flash_attn: bool,
     style: str,
     json_path: str | None,
     force: bool,
@@ -62,7 +62,7 @@ def command(
         threads=threads,
         depths=depth,
         kv_type=kv_type,
-        flash_attn=flash_attn != "off",
+        flash_attn=flash_attn,
     )
     print_result(
         report.comparison_document(a, b, found),

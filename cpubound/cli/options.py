@@ -206,6 +206,7 @@ def attention_options(function: Function) -> Function:
         "-fa",
         type=click.Choice(["auto", "on", "off"]),
         default="auto",
+        callback=lambda _context, _option, state: state != "off",
         show_default=True,
         help="Flash-attention; auto is on, as in llama.cpp on CPUs.",
     )(function)

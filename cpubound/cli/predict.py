@@ -75,7 +75,7 @@ def command(
     prompt: tuple[int, ...] | None,
     n_ctx: int | None,
     kv_type: str,
-    flash_attn: str,
+    flash_attn: bool,
     profile_path: str | None,
     plot_path: str | None,
     style: str,
@@ -122,7 +122,7 @@ def command(
             depth=depth[0],
             n_ctx=n_ctx,
             kv_type=kv_type,
-            flash_attn=flash_attn != "off",
+            flash_attn=flash_attn,
             profile=profile,
         )
         print_survey(
@@ -134,7 +134,6 @@ def command(
             force=force,
         )
         return
-    flash = flash_attn != "off"
     refuse_too_many(threads, depth, batch, changes)
     if changes:
         from cpubound.cli.what_if import print_answers
@@ -148,7 +147,7 @@ def command(
             depths=depth,
             n_ctx=n_ctx,
             kv_type=kv_type,
-            flash_attn=flash,
+            flash_attn=flash_attn,
             style=style,
             json_path=json_path,
             force=force,
@@ -160,13 +159,13 @@ def command(
 
     def traffic(spec: ModelSpec, tokens: int, sequences: int) -> ModelTraffic:
         return api.inspect_model(
-            spec, depth=tokens, n_ctx=n_ctx, batch=sequences, kv_type=kv_type, flash_attn=flash
+            spec, depth=tokens, n_ctx=n_ctx, batch=sequences, kv_type=kv_type, flash_attn=flash_attn
         )
 
     chosen_threads = threads
     if threads is None:
         deepest = traffic(specs[0], max(depth), max(batch))
-        threads = (api.predict_best(profile, deepest).threads,)
+        threads = (api.predict_best(profile, deepest).setting.threads,)
     predictions = [
         p
         for spec in specs
@@ -181,7 +180,7 @@ def command(
             threads=count,
             depth=tokens,
             kv_type=kv_type,
-            flash_attn=flash,
+            flash_attn=flash_attn,
             profile=profile,
         )
         for spec in specs

@@ -125,7 +125,7 @@ def command(
     quant: str | None,
     weight_bytes: float | None,
     kv_type: str,
-    flash_attn: str,
+    flash_attn: bool,
     peak_flops: float | None,
     bandwidth: float | None,
     memory: float | None,
@@ -144,12 +144,12 @@ def command(
     MODEL is as for predict. These are ceilings of the theory: bytes over bandwidth and FLOPs over
     peak; what this machine really does, predict says.
     """
-    from cpubound import api
     from cpubound.cli.output import print_result
     from cpubound.model.resolve import resolve_model
     from cpubound.report import roofline as report
     from cpubound.report.plots import plot_roofline
     from cpubound.report.roofline_document import roofline_document
+    from cpubound.setting import read_setting
     from cpubound.theory.analysis import analyse
     from cpubound.theory.source import ModelSource
 
@@ -173,22 +173,12 @@ def command(
         memory,
         quantised=_is_quantised(spec),
     )
-    type_k, type_v = api.split_kv_type(kv_type)
-
-    def source_of(spec: ModelSpec, size: float | None) -> ModelSource:
-        return ModelSource(
-            spec,
-            kv_type_k=type_k,
-            kv_type_v=type_v,
-            flash_attn=flash_attn != "off",
-            bytes_per_weight=size,
-        )
-
-    source = source_of(spec, weight_bytes)
+    setting = read_setting(kv_type=kv_type, flash_attn=flash_attn)
+    source = ModelSource(spec, setting, bytes_per_weight=weight_bytes)
     roofline = analyse(source, roofs, batches=batch, contexts=ctx, memory_bytes=memory_bytes)
     outlook = None
     if draft is not None:
-        drafter = None if draft == NO_DRAFT_MODEL else source_of(resolve_model(draft), None)
+        drafter = None if draft == NO_DRAFT_MODEL else ModelSource(resolve_model(draft), setting)
         outlook = _outlook(
             source, drafter, roofs, profile, min(ctx), draft, acceptance, draft_tokens
         )
@@ -355,15 +345,12 @@ def _predicted_seconds(
 
     Attention goes through the cache once for each token, as over a batch of sequences.
     """
-    from cpubound import api
+    from msgspec import structs
 
-    prediction = api.predict(
-        source.spec,
-        threads=max(api.measured_threads(profile)),
-        depth=context,
-        batch=tokens,
-        kv_type=f"{source.kv_type_k}:{source.kv_type_v}",
-        flash_attn=source.flash_attn,
-        profile=profile,
-    )
+    from cpubound import api
+    from cpubound.model.traffic import compute_traffic
+
+    setting = structs.replace(source.setting, depth_tokens=context, batch=tokens)
+    traffic = compute_traffic(source.spec, setting)
+    (prediction,) = api.predict_at(profile, traffic, (max(api.measured_threads(profile)),))
     return prediction.seconds.total

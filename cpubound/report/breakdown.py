@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import to_document
 from cpubound.report.predictions import format_depth, profile_reference
 from cpubound.report.tables import Table, plain_cell
 from cpubound.units import (
@@ -37,7 +36,7 @@ def breakdown_document(profile: MachineProfile | None, breakdown: Breakdown) -> 
     """Return ``cpubound.breakdown/1``."""
     return {
         "schema": "cpubound.breakdown/1",
-        **msgspec.to_builtins(breakdown),
+        **to_document(breakdown),
         "profile": None if profile is None else profile_reference(profile),
         "tokens_per_s": breakdown.tokens_per_s,
         "slow_parts": list(breakdown.slow_parts),
@@ -47,12 +46,13 @@ def breakdown_document(profile: MachineProfile | None, breakdown: Breakdown) -> 
 @showing()
 def breakdown_heading(breakdown: Breakdown) -> str:
     """Return the line above the table."""
-    flash = "on" if breakdown.flash_attn else "off"
-    context = f"{format_depth(breakdown.depth_tokens)} tokens of context"
+    setting = breakdown.setting
+    flash = "on" if setting.flash_attn else "off"
+    context = f"{format_depth(setting.depth_tokens)} tokens of context"
     return (
         f"{breakdown.model} {breakdown.quant_label} through {breakdown.engine}: "
-        f"{format_count(breakdown.threads, 'thread')}, "
-        f"{context if breakdown.depth_tokens else 'empty context'}, flash-attention {flash}\n"
+        f"{format_count(setting.threads, 'thread')}, "
+        f"{context if setting.depth_tokens else 'empty context'}, flash-attention {flash}\n"
         f"  {format_significant(breakdown.tokens_per_s)} tok/s, "
         f"{format_seconds(breakdown.seconds_per_token)} a token"
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from cpubound import stats
 from cpubound.advise.compare import Comparison, Difference, ModelDifference, RateDifference
 from cpubound.cost.values import Prediction
 from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import to_document
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
 from cpubound.report.tables import Block, Table, indent, render_block
 from cpubound.units import format_percent
@@ -27,7 +26,7 @@ def comparison_document(
         "schema": "cpubound.comparison/1",
         "a": profile_reference(a),
         "b": profile_reference(b),
-        **msgspec.to_builtins(comparison),
+        **to_document(comparison),
     }
 
 
@@ -76,7 +75,9 @@ def model_table(models: Sequence[ModelDifference]) -> Table:
     rows = tuple(
         (
             f"{m.a.model} {m.a.quant_label}",
-            "empty" if m.a.depth_tokens == 0 else f"at {format_depth(m.a.depth_tokens)}",
+            "empty"
+            if m.a.setting.depth_tokens == 0
+            else f"at {format_depth(m.a.setting.depth_tokens)}",
             _cell(m.a),
             _cell(m.b),
             format_percent(m.change, 0),
@@ -111,7 +112,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _cell(p: Prediction) -> str:
-    return f"{format_interval(p)} ×{p.threads}"
+    return f"{format_interval(p)} ×{p.setting.threads}"
 
 
 def _shorten(a: str, b: str) -> tuple[str, str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.foreign import shell_word, showing
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import to_document
 from cpubound.report.tables import Table
+from cpubound.setting import Setting
 from cpubound.units import (
     format_decimal_bytes,
     format_percent,
@@ -43,8 +43,8 @@ def prediction_document(
         "schema": "cpubound.predictions/1",
         "model": model,
         "profile": profile_reference(profile),
-        "predictions": [msgspec.to_builtins(p) for p in predictions],
-        "prompts": [msgspec.to_builtins(p) for p in prompts],
+        "predictions": to_document(predictions),
+        "prompts": to_document(prompts),
     }
 
 
@@ -61,9 +61,9 @@ def profile_reference(profile: MachineProfile) -> dict[str, Any]:
 
 def prediction_table(predictions: Sequence[Prediction]) -> Table:
     """Return a row for each file type and a column for each setting."""
-    settings = list(dict.fromkeys(_setting(p) for p in predictions))
+    settings = list(dict.fromkeys(p.setting for p in predictions))
     labels = list(dict.fromkeys((p.model, p.quant_label) for p in predictions))
-    by_place = {((p.model, p.quant_label), _setting(p)): p for p in predictions}
+    by_place = {((p.model, p.quant_label), p.setting): p for p in predictions}
     several_models = len({p.model for p in predictions}) > 1
     rows = []
     for label in labels:
@@ -101,7 +101,8 @@ def prediction_rows(predictions: Sequence[Prediction]) -> Table:
         "basis",
         "bytes_per_token",
     )
-    rows = tuple(tuple(_plain(getattr(p, name)) for name in columns) for p in predictions)
+    documents = [to_document(p) for p in predictions]
+    rows = tuple(tuple(_plain(document[name]) for name in columns) for document in documents)
     return Table(columns=columns, rows=rows)
 
 
@@ -177,8 +178,8 @@ def prediction_detail(p: Prediction) -> str:
         for name, seconds in parts
     )
     gap = p.tokens_per_s / p.ceiling_tokens_per_s - 1
-    subject, each = ("A token", "It") if p.batch == 1 else ("A step", "A token")
-    together = "" if p.batch == 1 else _each_sequence(p) + "\n"
+    subject, each = ("A token", "It") if p.setting.batch == 1 else ("A step", "A token")
+    together = "" if p.setting.batch == 1 else _each_sequence(p) + "\n"
     return together + "\n".join(
         (
             f"{subject} takes {format_seconds(total)}: {shares}",
@@ -192,22 +193,16 @@ def prediction_detail(p: Prediction) -> str:
 
 def _each_sequence(p: Prediction) -> str:
     return (
-        f"{p.batch} sequences together: each gets "
-        f"{format_significant(p.tokens_per_s / p.batch)} tok/s"
+        f"{p.setting.batch} sequences together: each gets "
+        f"{format_significant(p.tokens_per_s / p.setting.batch)} tok/s"
     )
 
 
-_Setting = tuple[int, int, int, str, str, bool]
-
-
-def _setting(p: Prediction) -> _Setting:
-    return p.threads, p.depth_tokens, p.batch, p.kv_type_k, p.kv_type_v, p.flash_attn
-
-
-def _heading(setting: _Setting) -> str:
-    threads, depth, batch = setting[:3]
+def _heading(setting: Setting) -> str:
+    depth, batch = setting.depth_tokens, setting.batch
     together = "" if batch == 1 else f", batch {batch}"
-    return f"{threads} thr, {'empty' if depth == 0 else f'at {format_depth(depth)}'}{together}"
+    where = "empty" if depth == 0 else f"at {format_depth(depth)}"
+    return f"{setting.threads} thr, {where}{together}"
 
 
 def format_depth(depth: int) -> str:

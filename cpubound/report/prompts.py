@@ -10,6 +10,7 @@ import msgspec
 from cpubound.cost.values import PromptPrediction
 from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import cell_document
 from cpubound.report.predictions import profile_reference
 from cpubound.report.tables import Block, Table
 from cpubound.units import format_percent, format_significant
@@ -24,7 +25,7 @@ def prompt_table(predictions: Sequence[PromptPrediction]) -> Table:
     rows = tuple(
         (
             f"{p.model} {p.quant_label}" if several else p.quant_label,
-            str(p.threads),
+            str(p.setting.threads),
             str(p.prompt_tokens),
             _speed(p),
             f"{format_significant(p.time_to_first_token_s)} s",
@@ -62,15 +63,11 @@ def prompt_validation_document(
     profile: MachineProfile, validation: PromptValidation
 ) -> dict[str, Any]:
     """Return ``cpubound.prompt_validation/1``."""
-    cells = []
-    for cell in validation.cells:
-        document: dict[str, Any] = msgspec.to_builtins(cell)
-        cells.append({**document.pop("prediction"), **document})
     return {
         "schema": "cpubound.prompt_validation/1",
         "profile": profile_reference(profile),
         "engine": validation.engine,
-        "cells": cells,
+        "cells": [cell_document(cell) for cell in validation.cells],
         "summary": msgspec.to_builtins(validation.summary),
         "noise": msgspec.to_builtins(profile.noise),
     }
@@ -114,8 +111,8 @@ def _row(cell: PromptCell, several: bool) -> tuple[str, ...]:
     return (
         *((p.model,) if several else ()),
         p.quant_label,
-        str(p.threads),
-        str(p.depth_tokens),
+        str(p.setting.threads),
+        str(p.setting.depth_tokens),
         str(p.prompt_tokens),
         _speed(p),
         f"{format_significant(cell.observed_tokens_per_s)} ({len(cell.samples_s)})",

@@ -7,7 +7,7 @@ import math
 from cpubound.foreign import showing
 from cpubound.report.roofline_document import MachineLine, point_document
 from cpubound.report.tables import Block, Table, plain_cell
-from cpubound.report.traffic import kv_types
+from cpubound.report.traffic import format_kv_types
 from cpubound.theory.analysis import Roofline
 from cpubound.theory.budget import COMPUTE, binding_roof
 from cpubound.theory.speculative import SpeculationOutlook
@@ -166,7 +166,7 @@ def variant_table(roofline: Roofline) -> Table:
             (
                 variant.name,
                 format_significant(variant.weight_bits),
-                kv_types(variant.kv_type_k, variant.kv_type_v),
+                format_kv_types(variant.setting),
                 *(format_significant(rate) for rate in variant.tokens_per_s),
                 _count(variant.ridge_batches[0]),
                 _count(variant.last_context, without_end="none"),
