@@ -22,6 +22,7 @@ from cpubound.model.stores import local
 from cpubound.model.traffic import prompt_steps
 from cpubound.profile.file import decode_profile, load_profile, save_default_profile
 from cpubound.report.tables import Table, render_table
+from cpubound.setting import Setting
 
 ROW = {"avg_ts": 10.0, "n_gen": 128, "n_prompt": 0, "n_threads": 2, "model_type": "x"}
 MARKDOWN = "| model | threads | test | t/s |\n| --- | --- | --- | --- |\n"
@@ -133,9 +134,9 @@ def test_shards_are_bounded_together_and_given_up_at_the_bound(
 
 def test_a_prompt_beyond_every_model_is_refused_before_any_step() -> None:
     spec = resolve_model("smollm2-135m:Q4_0")
-    assert len(prompt_steps(spec, 2000)) == 4
+    assert len(prompt_steps(spec, 2000, Setting())) == 4
     with pytest.raises(UsageError, match="so long"):
-        prompt_steps(spec, bounds.PROMPT_TOKENS + 1)
+        prompt_steps(spec, bounds.PROMPT_TOKENS + 1, Setting())
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ def test_every_function_of_report_that_writes_text_shows_its_strings() -> None:
     own_words = {
         ("advice", "advice_text"), ("figures", "check_suffix"), ("figures", "cycle"),
         ("figures", "finish"), ("findings", "wrap_parts"), ("predictions", "format_depth"),
-        ("predictions", "format_interval"), ("traffic", "kv_types"),
+        ("predictions", "format_interval"), ("traffic", "format_kv_types"),
     }  # fmt: skip
     writes = {"str", "bytes", "list[str]", "tuple[Block, ...]"}
     found = [
