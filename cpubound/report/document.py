@@ -10,7 +10,10 @@ from cpubound.setting import Setting
 
 
 def to_document(value: object) -> Any:
-    """Return a value as JSON holds it: the fields of its setting stand beside its own."""
+    """Return a value as JSON holds it: beside its own fields stand those of its setting.
+
+    A field that both have is the value's own.
+    """
     if isinstance(value, msgspec.Struct):
         document: dict[str, Any] = {}
         for name in value.__struct_fields__:
