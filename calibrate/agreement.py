@@ -21,6 +21,7 @@ from cpubound.engine.llama_bench import LlamaBenchRunner
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
 from cpubound.report.tables import Table, render_table
+from cpubound.setting import Setting
 from cpubound.stats import median
 from cpubound.units import format_significant
 
@@ -47,10 +48,8 @@ def main(argv: Sequence[str]) -> int:
         Cell(
             settings=RunSettings(
                 model_path=options.model,
-                threads=threads,
-                depth_tokens=depth,
+                setting=Setting(threads=threads, depth_tokens=depth, flash_attn=flash == "on"),
                 tokens=options.tokens,
-                flash_attn=flash == "on",
             )
         )
         for threads, depth, flash in itertools.product(
@@ -92,9 +91,9 @@ def agreement_table(cells: Sequence[Cell]) -> Table:
 def _row(cell: Cell) -> tuple[str, ...]:
     ratios = cell.ratios
     return (
-        str(cell.settings.threads),
-        str(cell.settings.depth_tokens),
-        "on" if cell.settings.flash_attn else "off",
+        str(cell.settings.setting.threads),
+        str(cell.settings.setting.depth_tokens),
+        "on" if cell.settings.setting.flash_attn else "off",
         format_significant(median(cell.ours)),
         format_significant(median(cell.theirs)),
         f"{median(ratios):.3f} [{min(ratios):.2f}–{max(ratios):.2f}], {len(ratios)} pairs",

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from itertools import product
 
+from msgspec.structs import replace
+
 from cpubound import stats
 from cpubound.engine.inprocess import LlamaCppRunner, open_runner
 from cpubound.engine.synth import write_model
@@ -22,6 +24,7 @@ from cpubound.measuring.probes import llama_spec
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.report.tables import Table, render_table
+from cpubound.setting import Setting
 from cpubound.temporary import model_folder
 from cpubound.units import GB
 
@@ -54,9 +57,14 @@ def main(argv: Sequence[str]) -> int:
             write_model(spec, path, quantize=runner.quantize)
             for kv_type, flash_attn in SETTINGS:
                 for threads, n_ctx in product(options.threads, contexts):
-                    rates = _rates(
-                        runner, spec, str(path), options, kv_type, flash_attn, threads, n_ctx
+                    setting = Setting(
+                        threads=threads,
+                        allocated_context_tokens=n_ctx,
+                        kv_type_k=kv_type,
+                        kv_type_v=kv_type,
+                        flash_attn=flash_attn,
                     )
+                    rates = _rates(runner, spec, str(path), options, setting)
                     rows.append(
                         (
                             f"{heads}/{kv_heads} × {head_dim}",
@@ -74,42 +82,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _rates(
-    runner: LlamaCppRunner,
-    spec: ModelSpec,
-    path: str,
-    options: argparse.Namespace,
-    kv_type: str,
-    flash_attn: bool,
-    threads: int,
-    n_ctx: int,
+    runner: LlamaCppRunner, spec: ModelSpec, path: str, options: argparse.Namespace, empty: Setting
 ) -> list[float]:
     """Return GB/s of the KV bytes that each depth adds to an empty cache."""
 
     def read_bytes(depth: int) -> int:
-        traffic = compute_traffic(
-            spec,
-            depth_tokens=depth,
-            kv_type_k=kv_type,
-            kv_type_v=kv_type,
-            flash_attn=flash_attn,
-        )
-        return traffic.attention_read_bytes
+        return compute_traffic(spec, replace(empty, depth_tokens=depth)).attention_read_bytes
 
     def seconds(depth: int) -> float:
-        found: list[float] = []
-        for _ in range(options.rounds):
-            settings = RunSettings(
-                model_path=path,
-                threads=threads,
-                depth_tokens=depth,
-                tokens=options.tokens,
-                n_ctx=n_ctx,
-                kv_type_k=kv_type,
-                kv_type_v=kv_type,
-                flash_attn=flash_attn,
-            )
-            found += runner.run(settings).samples_s
-        return stats.median(found)
+        setting = replace(empty, depth_tokens=depth)
+        settings = RunSettings(model_path=path, setting=setting, tokens=options.tokens)
+        return stats.median(
+            [s for _ in range(options.rounds) for s in runner.run(settings).samples_s]
+        )
 
     # From deep to shallow: a cache is cut, not filled again.
     times = {depth: seconds(depth) for depth in sorted((0, *options.depths), reverse=True)}

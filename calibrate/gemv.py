@@ -22,6 +22,7 @@ from cpubound.kernels.run import open_kernel
 from cpubound.model.layout import build_model
 from cpubound.model.quant import quant_type
 from cpubound.model.values import ModelSpec
+from cpubound.setting import Setting
 from cpubound.stats import median
 from cpubound.units import MIB
 
@@ -114,10 +115,16 @@ def gemv_instruments(
 
     "read" is the bandwidth of the same pages: what a kernel can reach at best.
     """
-    settings = RunSettings(model_path=str(case.path), threads=threads, tokens=MIN_TOKENS)
+    settings = RunSettings(
+        model_path=str(case.path),
+        setting=Setting(threads=threads, flash_attn=False),
+        tokens=MIN_TOKENS,
+    )
     first = runner.run(settings)
     tokens = max(MIN_TOKENS, round(stretch_s / median(first.samples_s)))
-    settings = RunSettings(model_path=str(case.path), threads=threads, tokens=tokens)
+    settings = RunSettings(
+        model_path=str(case.path), setting=Setting(threads=threads, flash_attn=False), tokens=tokens
+    )
 
     def run_llama() -> float:
         return case.weights_bytes / median(runner.run(settings).samples_s)

@@ -72,7 +72,7 @@ def form_errors(cells: Sequence[JudgedCell], widened: float = 1.0) -> FormErrors
     faster, slower = [], []
     for cell in cells:
         p = cell.prediction
-        now = read_form_errors(p.basis, p.threads, p.depth_tokens)
+        now = read_form_errors(p.basis, p.setting.threads, p.setting.depth_tokens)
         # Observed over predicted seconds, and what the interval has beside the form.
         distance = math.log(p.tokens_per_s / cell.cell.observed_tokens_per_s)
         beside_fast = (math.log(p.high / p.tokens_per_s) / NORMAL_90) ** 2 - now.faster**2

@@ -23,8 +23,8 @@ from cpubound.model.values import ModelTraffic
 from cpubound.package_data import parse_toml
 from cpubound.profile.file import decode_profile
 from cpubound.profile.values import MachineProfile
+from cpubound.setting import Setting
 from cpubound.temporary import write_file
-from cpubound.validation.cells import Setting
 
 RUNS_FOLDER = Path(__file__).with_name("runs")
 SETS_FILE = Path(__file__).with_name("held_out.toml")
@@ -82,10 +82,12 @@ class KeptCell(msgspec.Struct, frozen=True, kw_only=True):
         """Return what a step in the middle of the cell's runs moves."""
         return compute_traffic(
             resolve_model(self.model),
-            depth_tokens=self.depth_tokens + self.tokens // 2,
-            kv_type_k=self.kv_type_k,
-            kv_type_v=self.kv_type_v,
-            flash_attn=self.flash_attn,
+            Setting(
+                depth_tokens=self.depth_tokens + self.tokens // 2,
+                kv_type_k=self.kv_type_k,
+                kv_type_v=self.kv_type_v,
+                flash_attn=self.flash_attn,
+            ),
         )
 
 

@@ -23,6 +23,7 @@ from cpubound.engine.values import RunSettings
 from cpubound.measuring.plan import ProbeShape, probe_layers
 from cpubound.measuring.probes import ALONE, Probe, llama_spec, probe_traffic
 from cpubound.report.tables import Table, render_table
+from cpubound.setting import Setting
 from cpubound.temporary import model_folder
 from cpubound.units import GB
 
@@ -144,7 +145,9 @@ def _parts(row: Row, threads: Sequence[int], runner: LlamaCppRunner) -> dict[int
 
 def _settings(row: Row, threads: int, tokens: int) -> RunSettings:
     return RunSettings(
-        model_path=row.path, threads=threads, tokens=tokens, n_ctx=N_CTX, flash_attn=True
+        model_path=row.path,
+        setting=Setting(threads=threads, allocated_context_tokens=N_CTX),
+        tokens=tokens,
     )
 
 

@@ -39,6 +39,7 @@ from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelTraffic, WeightRead
 from cpubound.profile.file import load_profile
 from cpubound.report.tables import Table, render_table
+from cpubound.setting import Setting
 from cpubound.units import format_percent
 
 HELD_SHARE = 3
@@ -203,10 +204,9 @@ def _traffic(entry: Mapping[str, str | None]) -> ModelTraffic | None:
             return _traffic_of_size(entry, type_name, depth)
         return compute_traffic(
             catalog_model(name, type_name),
-            depth_tokens=depth,
-            kv_type_k=kv_type,
-            kv_type_v=kv_type,
-            flash_attn=flash_attn,
+            Setting(
+                depth_tokens=depth, kv_type_k=kv_type, kv_type_v=kv_type, flash_attn=flash_attn
+            ),
         )
     except CpuboundError:
         return None
@@ -231,18 +231,13 @@ def _traffic_of_size(
         n_bytes=n_bytes,
     )
     return ModelTraffic(
+        setting=Setting(depth_tokens=depth, flash_attn=False),
         model=entry.get("model") or "",
         architecture="unknown",
         quant_label=type_name,
         parameters=round(8 * size / quant_type(quant).bits_per_weight),
         active_parameters=round(8 * size / quant_type(quant).bits_per_weight),
         file_bytes=round(size),
-        depth_tokens=depth,
-        n_ctx=depth,
-        batch=1,
-        kv_type_k="f16",
-        kv_type_v="f16",
-        flash_attn=False,
         weights=(matrices,),
         attention=(),
         kv_write_bytes=0,
@@ -261,7 +256,8 @@ def _isa(entry: Mapping[str, str | None]) -> str | None:
 
 def _split_by_note(rows: Sequence[tuple[str, PublishedRow]]) -> dict[str, list[PublishedRow]]:
     settings = [
-        (r.model, r.quant, r.threads, r.traffic.depth_tokens, r.traffic.kv_type_k) for _, r in rows
+        (r.model, r.quant, r.threads, r.traffic.setting.depth_tokens, r.traffic.setting.kv_type_k)
+        for _, r in rows
     ]
     if len(set(settings)) == len(settings):
         return {"": [row for _, row in rows]}

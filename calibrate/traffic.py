@@ -27,6 +27,7 @@ from cpubound.model.quant import quant_type
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic, Tensor
 from cpubound.report.tables import Table, render_table
+from cpubound.setting import Setting
 from cpubound.units import format_percent
 
 ROOT = Path(__file__).parents[1]
@@ -106,9 +107,11 @@ def compare(spec: ModelSpec, counts: Sequence[Counted]) -> Comparison:
             counted=counted,
             traffic=compute_traffic(
                 spec,
-                depth_tokens=counted.depth_tokens,
-                n_ctx=counted.depth_tokens + 256,
-                flash_attn=counted.flash_attn,
+                Setting(
+                    depth_tokens=counted.depth_tokens,
+                    allocated_context_tokens=counted.depth_tokens + 256,
+                    flash_attn=counted.flash_attn,
+                ),
             ),
         )
         for counted in counts
@@ -178,11 +181,13 @@ def counted_now(paths: Sequence[str]) -> Iterator[Comparison]:
             for flash_attn in (False, True):
                 settings = RunSettings(
                     model_path=path,
-                    threads=1,
+                    setting=Setting(
+                        threads=1,
+                        depth_tokens=COUNTED_DEPTH,
+                        allocated_context_tokens=COUNTED_DEPTH + 256,
+                        flash_attn=flash_attn,
+                    ),
                     tokens=1,
-                    depth_tokens=COUNTED_DEPTH,
-                    n_ctx=COUNTED_DEPTH + 256,
-                    flash_attn=flash_attn,
                 )
                 counted = runner.count_graph(settings)
                 counts.append(

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec import structs
 
 from cpubound import __version__, api, stats
 from cpubound.advise.tune import Recommendation
-from cpubound.advise.tune.choice import chosen_setting, flash_options
+from cpubound.advise.tune.choice import flash_options
 from cpubound.advise.tune.session import Session
 from cpubound.cost.thread_choice import TOLERANCE, thread_counts
 from cpubound.engine import open_runner
@@ -38,9 +38,10 @@ from cpubound.model.resolve import resolve_model
 from cpubound.model.values import ModelSpec
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import setting_fields, to_document
 from cpubound.report.tables import Table, render_table
+from cpubound.setting import Setting
 from cpubound.temporary import model_folder, write_file
-from cpubound.validation.cells import Setting
 
 STANDARD_MODELS = (
     "llama-3.2-1b:Q4_0",
@@ -143,7 +144,7 @@ def plan_cells(
         advice = api.tune(spec, depth=depth, profile=profile)
         tune_s = time.perf_counter() - started
         settings = list(grid_settings(session.thread_counts, depth))
-        chosen = chosen_setting(advice)
+        chosen = advice.recommendation.setting
         if chosen not in settings:
             settings.append(chosen)
         yield TuningCell(
@@ -204,18 +205,12 @@ def _visit(cell: TuningCell, runner: Runner, room: int, order: random.Random) ->
     started = time.monotonic()
     for _ in range(ROUNDS_PER_VISIT):
         for tried in order.sample(cell.grid, len(cell.grid)):
-            s = tried.setting
             wanted = round(RUN_SECONDS * tried.predicted_tokens_per_s)
             observation = runner.run(
                 RunSettings(
                     model_path=cell.path,
-                    threads=s.threads,
-                    depth_tokens=s.depth_tokens,
+                    setting=structs.replace(tried.setting, allocated_context_tokens=room),
                     tokens=max(MIN_TOKENS, min(MAX_TOKENS, wanted)),
-                    n_ctx=room,
-                    kv_type_k=s.kv_type_k,
-                    kv_type_v=s.kv_type_v,
-                    flash_attn=s.flash_attn,
                 )
             )
             tried.runs_s.append(observation.samples_s)
@@ -266,17 +261,14 @@ def grid_document(profile: MachineProfile, cells: Sequence[TuningCell]) -> dict[
             {
                 "model": cell.model,
                 "depth_tokens": cell.depth_tokens,
-                "recommendation": msgspec.to_builtins(cell.recommendation),
+                "recommendation": to_document(cell.recommendation),
                 "tune_s": cell.tune_s,
                 "grid_s": cell.grid_s,
                 "regret": cell.regret,
                 "split_regret": cell.split_regret,
                 "grid": [
                     {
-                        "threads": t.setting.threads,
-                        "flash_attn": t.setting.flash_attn,
-                        "kv_type_k": t.setting.kv_type_k,
-                        "kv_type_v": t.setting.kv_type_v,
+                        **setting_fields(t.setting),
                         "predicted_tokens_per_s": t.predicted_tokens_per_s,
                         "tokens_per_s": t.rate(),
                         "runs_s": t.runs_s,

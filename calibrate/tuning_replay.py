@@ -71,7 +71,13 @@ def groups(series: Series) -> Iterator[list[PublishedRow]]:
     found: dict[tuple[object, ...], list[PublishedRow]] = {}
     for row in series.rows:
         t = row.traffic
-        key = (row.model, row.quant, t.depth_tokens, t.kv_type_k, t.flash_attn)
+        key = (
+            row.model,
+            row.quant,
+            t.setting.depth_tokens,
+            t.setting.kv_type_k,
+            t.setting.flash_attn,
+        )
         found.setdefault(key, []).append(row)
     for rows in found.values():
         if len({row.threads for row in rows}) >= MIN_COUNTS:
@@ -107,7 +113,7 @@ def replay_group(
                 threads: stats.median([r.tokens_per_s for r in candidates if r.threads == threads])
                 for threads in among
             },
-            chosen=prefer_even(predictions, traffic).threads,
+            chosen=prefer_even(predictions, traffic).setting.threads,
         )
 
 

@@ -25,21 +25,7 @@ def pad_cells(cells: int) -> int:
 
 def needs_flash_attn(kv_type_v: str) -> bool:
     """Tell whether V of a type works only with flash-attention (src/llama-context.cpp)."""
-    return kv_type_v.lower() not in FLOAT_KV_TYPES
-
-
-def check_kv_types(kv_type_k: str, kv_type_v: str, *, flash_attn: bool) -> None:
-    """Refuse types of the KV cache that llama.cpp does not take, with ``UsageError``."""
-    for name in (kv_type_k, kv_type_v):
-        if name.lower() not in KV_TYPES:
-            raise UsageError(
-                f"llama.cpp has no cache of type {name}: give one of {', '.join(KV_TYPES)}"
-            )
-    if needs_flash_attn(kv_type_v) and not flash_attn:
-        raise UsageError(
-            f"a quantised V cache ({kv_type_v}) works only with flash-attention: "
-            "switch it on or keep V in f16"
-        )
+    return kv_type_v not in FLOAT_KV_TYPES
 
 
 def check_batch(batch: int) -> None:

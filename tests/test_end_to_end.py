@@ -14,6 +14,7 @@ from cpubound.engine import LlamaCppRunner
 from cpubound.engine.values import RunSettings
 from cpubound.model.gguf import read_gguf
 from cpubound.model.traffic import compute_traffic
+from cpubound.setting import Setting
 
 pytestmark = [
     pytest.mark.engine,
@@ -92,16 +93,19 @@ def test_bytes_by_rule_are_the_bytes_in_llama_cpps_graph(
     model: Path, depth: int, flash_attn: bool
 ) -> None:
     traffic = compute_traffic(
-        read_gguf(model), depth_tokens=depth, n_ctx=depth + 256, flash_attn=flash_attn
+        read_gguf(model),
+        Setting(depth_tokens=depth, allocated_context_tokens=depth + 256, flash_attn=flash_attn),
     )
     with LlamaCppRunner() as runner:
         count = runner.count_graph(
             RunSettings(
                 model_path=str(model),
-                threads=1,
-                depth_tokens=depth,
-                n_ctx=depth + 256,
-                flash_attn=flash_attn,
+                setting=Setting(
+                    threads=1,
+                    depth_tokens=depth,
+                    allocated_context_tokens=depth + 256,
+                    flash_attn=flash_attn,
+                ),
             )
         )
     assert traffic.weights_read_bytes == pytest.approx(count.weight_bytes, rel=0.003)

@@ -16,12 +16,26 @@ from cpubound.profile.file import save_profile
 from cpubound.units import GB
 
 PACKAGE = Path(cpubound.__file__).parent
-GROUND = {"errors", "units", "stats", "trust", "package_data", "llama_facts", "temporary"}
+GROUND = {
+    "errors",
+    "units",
+    "stats",
+    "trust",
+    "package_data",
+    "llama_facts",
+    "foreign",
+    "bounds",
+    "setting",
+    "temporary",
+}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "stats": set(),
     "llama_facts": {"errors"},
+    "foreign": {"bounds"},
+    "bounds": set(),
+    "setting": {"errors", "llama_facts"},
     "trust": set(),
     "temporary": set(),
     "package_data": set(),
@@ -182,7 +196,7 @@ def test_importing_the_cost_model_loads_nothing_that_measures_or_advises() -> No
     code = f"import sys, {', '.join(modules)}; {NOTHING_FITTED}; {PRINT_LOADED}"
     loaded = run_python(code).stderr.split()
     assert {*modules} <= {*loaded}
-    unused = {"trust", "temporary"}
+    unused = {"trust", "temporary", "foreign"}
     assert rooms_of(loaded) == {"cost", "model", "profile", "theory", *GROUND} - unused
 
 
@@ -220,3 +234,12 @@ def test_every_folder_of_the_package_is_in_the_wheel() -> None:
         for path in PACKAGE.rglob("__init__.py")
     }
     assert folders == listed
+
+
+def test_only_one_module_prints() -> None:
+    prints = re.compile(r"\b(click\.s?echo|print|std(out|err)\.write|stream\.write)\(")
+    found = {
+        str(path.relative_to(PACKAGE)) for path in SOURCES if prints.search(path.read_text("utf-8"))
+    }
+    # The process that only ties another one to its parent has nothing of cpubound's.
+    assert found == {"cli/terminal.py", "engine/tied.py"}

@@ -10,7 +10,6 @@ from cpubound.llama_facts import (
     MAX_BATCH,
     N_UBATCH,
     check_batch,
-    check_kv_types,
     needs_flash_attn,
     pad_cells,
 )
@@ -33,24 +32,6 @@ def test_cells_come_in_steps_of_256(cells: int, padded: int) -> None:
 @pytest.mark.parametrize("name", KV_TYPES)
 def test_v_needs_flash_attention_where_its_type_has_blocks(name: str) -> None:
     assert needs_flash_attn(name) == (quant_type(name).block_size > 1)
-
-
-@pytest.mark.parametrize(
-    ("k", "v", "words"),
-    [
-        ("q4_K", "f16", "no cache of type q4_K"),
-        ("f16", "nonsense", "no cache of type nonsense"),
-        ("f16", "Q8_0", "works only with flash-attention"),
-    ],
-)
-def test_a_cache_that_llama_cpp_refuses_is_refused(k: str, v: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        check_kv_types(k, v, flash_attn=False)
-
-
-def test_a_cache_that_llama_cpp_takes_passes() -> None:
-    check_kv_types("Q8_0", "BF16", flash_attn=False)
-    check_kv_types("q4_1", "IQ4_NL", flash_attn=True)
 
 
 def test_no_more_sequences_pass_than_llama_cpp_decodes_together() -> None:

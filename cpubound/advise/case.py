@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
+
+from msgspec import structs
 
 from cpubound.advise.engines import Engine
 from cpubound.cost.predict import predict_decode, weights_bandwidth
@@ -16,32 +19,20 @@ from cpubound.model.hyper import HyperParameters
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile.values import MachineProfile
+from cpubound.setting import Setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSetting:
+class ModelCase:
     """A model at one setting, on no machine in particular."""
 
     spec: ModelSpec
-    depth_tokens: int = 0
-    n_ctx: int | None = None
-    batch: int = 1
-    kv_type_k: str = "f16"
-    kv_type_v: str = "f16"
-    flash_attn: bool = True
+    setting: Setting = Setting()  # noqa: RUF009 (an immutable value)
 
     @cached_property
     def traffic(self) -> ModelTraffic:
         """What one decode step moves."""
-        return compute_traffic(
-            self.spec,
-            depth_tokens=self.depth_tokens,
-            n_ctx=self.n_ctx,
-            batch=self.batch,
-            kv_type_k=self.kv_type_k,
-            kv_type_v=self.kv_type_v,
-            flash_attn=self.flash_attn,
-        )
+        return compute_traffic(self.spec, self.setting)
 
     @property
     def hyper(self) -> HyperParameters:
@@ -50,7 +41,7 @@ class ModelSetting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(ModelSetting):
+class Case(ModelCase):
     """A model at a setting on a machine, with what was observed there.
 
     ``samples_tokens_per_s`` are rates of repetitions in their order; ``features`` the
@@ -59,7 +50,6 @@ class Case(ModelSetting):
     """
 
     profile: MachineProfile
-    threads: int
     engine: Engine
     model_argument: str  # as commands take it
     observed_tokens_per_s: float
@@ -75,12 +65,12 @@ class Case(ModelSetting):
     @cached_property
     def prediction(self) -> Prediction:
         """The prediction at this setting, of all sequences together."""
-        return predict_decode(self.profile, self.traffic, self.threads)
+        return predict_decode(self.profile, self.traffic, self.setting.threads)
 
     @property
     def is_predictable(self) -> bool:
         """Whether the prediction rests on measurements: batches were not always measured."""
-        return self.batch == 1 or measures_batches(self.profile.engine)
+        return self.setting.batch == 1 or measures_batches(self.profile.engine)
 
     @cached_property
     def predictions_by_threads(self) -> dict[int, Prediction]:
@@ -104,12 +94,12 @@ class Case(ModelSetting):
     @property
     def bandwidth(self) -> float | None:
         """Median read bandwidth at these threads on pages as weights lie on them, bytes/s."""
-        return weights_bandwidth(self.profile, self.threads)
+        return weights_bandwidth(self.profile, self.setting.threads)
 
     @property
     def implied_bytes_per_s(self) -> float:
         """The bandwidth that the observed rate needs."""
-        return self.traffic.total_bytes * self.observed_tokens_per_s / self.batch
+        return self.traffic.total_bytes * self.observed_tokens_per_s / self.setting.batch
 
     @property
     def is_slow(self) -> bool:
@@ -133,34 +123,13 @@ class Case(ModelSetting):
         if engine is None or self.prediction.basis != "engine":
             return False
         rates = (
-            attention_rate(
-                engine,
-                self.kv_type_k,
-                self.kv_type_v,
-                self.flash_attn,
-                read.head_dim_k,
-                self.threads,
-            )
-            for read in self.traffic.attention
+            attention_rate(engine, self.setting, read.head_dim_k) for read in self.traffic.attention
         )
         return all(rate is not None for rate in rates)
 
-    def at(
-        self,
-        *,
-        threads: int | None = None,
-        kv_types: tuple[str, str] | None = None,
-        flash_attn: bool | None = None,
-    ) -> Case:
-        """Return the same with some of the settings changed."""
-        type_k, type_v = kv_types or (self.kv_type_k, self.kv_type_v)
-        return replace(
-            self,
-            threads=self.threads if threads is None else threads,
-            kv_type_k=type_k,
-            kv_type_v=type_v,
-            flash_attn=self.flash_attn if flash_attn is None else flash_attn,
-        )
+    def at(self, **changes: Any) -> Case:
+        """Return the same with some fields of the setting changed."""
+        return replace(self, setting=structs.replace(self.setting, **changes))
 
     def gain(self, better: Prediction) -> float:
         """Return what a better setting gives by the model, in tok/s."""

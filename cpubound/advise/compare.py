@@ -18,6 +18,7 @@ from cpubound.cost.rates import (
 from cpubound.cost.values import Prediction
 from cpubound.machine.values import Machine, MemoryModule
 from cpubound.profile.values import EngineCalibration, MachineProfile
+from cpubound.setting import Setting
 from cpubound.units import format_binary_bytes
 
 # Rates are compared at one row length, that of a common hidden size.
@@ -190,9 +191,11 @@ def _attention_rates(a: MachineProfile, b: MachineProfile) -> list[RateDifferenc
     counts = set(a.engine.threads) & set(b.engine.threads)
     found = []
     for (k, v, flash, head_dim), threads in product(sorted(settings), sorted(counts)):
+        setting = Setting(
+            threads=threads, kv_type_k=k.lower(), kv_type_v=v.lower(), flash_attn=flash
+        )
         first, second = (
-            attention_rate(engine, k, v, flash, head_dim, threads)
-            for engine in (a.engine, b.engine)
+            attention_rate(engine, setting, head_dim) for engine in (a.engine, b.engine)
         )
         what = f"attention {k}:{v}, flash-attn {'on' if flash else 'off'}, heads of {head_dim}"
         found += _pair(a, b, what, threads, first, second)

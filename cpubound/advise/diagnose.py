@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-import msgspec
+from msgspec import structs
 
-from cpubound.advise.case import Case, ModelSetting, require_rate
+from cpubound.advise.case import Case, ModelCase, require_rate
 from cpubound.advise.diagnosis import BatchCeiling, Diagnosis, PartOfStep, SecondsOfGap
 from cpubound.advise.findings import find_machine_findings
 from cpubound.advise.registry import find_file_findings, find_run_findings, order
@@ -69,14 +69,14 @@ def diagnose_run(case: Case, notes: tuple[str, ...] = ()) -> Diagnosis:
         precision=precision,
         memory_bytes=case.machine.usable_memory_bytes,
     )
-    plain = msgspec.structs.replace(
-        plain, engine=case.engine.name, threads=case.threads, findings=findings, notes=notes
+    plain = structs.replace(
+        plain, engine=case.engine.name, threads=case.setting.threads, findings=findings, notes=notes
     )
     return _beside_prediction(plain, case) if case.is_predictable else _without_prediction(plain)
 
 
 def diagnose_published(
-    setting: ModelSetting,
+    case: ModelCase,
     observed_tokens_per_s: float,
     preset: Preset,
 ) -> Diagnosis:
@@ -89,7 +89,7 @@ def diagnose_published(
     observed = require_rate(observed_tokens_per_s)
     peak = preset.flops_per_s.get(_PUBLISHED_PRECISION)
     plain = _describe(
-        setting,
+        case,
         observed=observed,
         machine=preset.name,
         title=preset.title,
@@ -99,12 +99,12 @@ def diagnose_published(
     )
     found = (
         _above_peak(plain),
-        _too_large(setting.traffic, preset),
-        *find_file_findings(setting),
+        _too_large(case.traffic, preset),
+        *find_file_findings(case),
     )
     findings = order(found)
     is_impossible = any(finding.code == "impossible" for finding in findings)
-    return msgspec.structs.replace(
+    return structs.replace(
         plain,
         measured_bytes_per_s=preset.measured_bytes_per_s,
         findings=findings,
@@ -116,16 +116,16 @@ def kernel_ceiling_tokens_per_s(case: Case) -> float | None:
     """Return what cpubound's own kernels would reach, None if a type was not measured."""
     bandwidth = case.bandwidth
     by_type = {n: b for n, b in case.traffic.by_type.items() if n != "F32"}
-    rates = {name: own_kernel_rate(case.profile, name, case.threads) for name in by_type}
+    rates = {name: own_kernel_rate(case.profile, name, case.setting.threads) for name in by_type}
     if bandwidth is None or not by_type or None in rates.values():
         return None
     seconds = sum(n / rate for name, n in by_type.items() if (rate := rates[name]))
     rest = case.traffic.total_bytes - sum(by_type.values())
-    return case.batch / (seconds + rest / bandwidth)
+    return case.setting.batch / (seconds + rest / bandwidth)
 
 
 def _describe(
-    setting: ModelSetting,
+    case: ModelCase,
     *,
     observed: float,
     machine: str,
@@ -135,7 +135,7 @@ def _describe(
     memory_bytes: float | None,
 ) -> Diagnosis:
     """Return what needs nothing but bytes, bandwidth and peak rate."""
-    traffic = setting.traffic
+    traffic, setting = case.traffic, case.setting
     steps_per_s = observed / setting.batch
     parts = {
         "weights": traffic.weights_read_bytes + traffic.embedding_row_bytes,
@@ -149,13 +149,8 @@ def _describe(
         machine=machine,
         machine_title=title,
         engine=None,
+        setting=setting,
         threads=None,
-        depth_tokens=setting.depth_tokens,
-        n_ctx=traffic.n_ctx,
-        batch=setting.batch,
-        kv_type_k=traffic.kv_type_k,
-        kv_type_v=traffic.kv_type_v,
-        flash_attn=traffic.flash_attn,
         observed_tokens_per_s=observed,
         bytes_per_step=traffic.total_bytes,
         implied_bytes_per_s=implied,
@@ -167,24 +162,20 @@ def _describe(
         ceiling_bytes_per_s=roofs.bytes_per_s,
         ceiling_tokens_per_s=setting.batch * roofs.bytes_per_s / traffic.total_bytes,
         share_of_ceiling=implied / roofs.bytes_per_s,
-        batch_ceiling=_batch_ceiling(setting, roofs, precision, memory_bytes),
+        batch_ceiling=_batch_ceiling(case, roofs, precision, memory_bytes),
     )
 
 
 def _batch_ceiling(
-    setting: ModelSetting, roofs: Roofs, precision: str | None, memory_bytes: float | None
+    case: ModelCase, roofs: Roofs, precision: str | None, memory_bytes: float | None
 ) -> BatchCeiling:
-    source = ModelSource(
-        setting.spec,
-        kv_type_k=setting.kv_type_k,
-        kv_type_v=setting.kv_type_v,
-        flash_attn=setting.flash_attn,
-    )
+    setting = case.setting
+    source = ModelSource(case.spec, setting)
     ridge = ridge_of(source.work(setting.depth_tokens), roofs)
     n_star = last_context_of(source, roofs)
     most = None
     if memory_bytes is not None:
-        cells = max(setting.depth_tokens, (setting.n_ctx or 0) - 1)
+        cells = max(setting.depth_tokens, (setting.allocated_context_tokens or 0) - 1)
         most = largest_batch(
             memory_bytes, source.resident_weight_bytes(), source.sequence_resident_bytes(cells)
         )
@@ -202,7 +193,7 @@ def _beside_prediction(plain: Diagnosis, case: Case) -> Diagnosis:
     p, observed, best = case.prediction, case.observed_tokens_per_s, case.best
     kernels = kernel_ceiling_tokens_per_s(case)
     findings = _with_reasons(plain.findings, case)
-    return msgspec.structs.replace(
+    return structs.replace(
         plain,
         kernel_ceiling_tokens_per_s=kernels,
         share_of_kernel_ceiling=None if kernels is None else observed / kernels,
@@ -212,7 +203,7 @@ def _beside_prediction(plain: Diagnosis, case: Case) -> Diagnosis:
         basis=p.basis,
         share_of_prediction=observed / p.tokens_per_s,
         inside=p.low <= observed <= p.high,
-        best_threads=best.threads,
+        best_threads=best.setting.threads,
         best_tokens_per_s=best.tokens_per_s,
         seconds=_seconds_of_gap(case, plain.ceiling_bytes_per_s),
         gap=_name_gap(case, findings),
@@ -225,10 +216,10 @@ def _without_prediction(plain: Diagnosis) -> Diagnosis:
     codes = {finding.code for finding in plain.findings}
     gap = "impossible" if "impossible" in codes else "memory" if "not-resident" in codes else None
     note = (
-        f"no prediction: batches were not measured, so that {plain.batch} sequences at once are "
-        "held against bandwidth only"
+        f"no prediction: batches were not measured, so that {plain.setting.batch} sequences at "
+        "once are held against bandwidth only"
     )
-    return msgspec.structs.replace(plain, gap=gap, notes=(*plain.notes, note))
+    return structs.replace(plain, gap=gap, notes=(*plain.notes, note))
 
 
 def _seconds_of_gap(case: Case, bandwidth: float) -> SecondsOfGap:
@@ -242,7 +233,7 @@ def _seconds_of_gap(case: Case, bandwidth: float) -> SecondsOfGap:
         kernel=seconds.weights - weights,
         attention=seconds.attention - cache,
         overhead=seconds.overhead,
-        unexplained=case.batch / case.observed_tokens_per_s - seconds.total,
+        unexplained=case.setting.batch / case.observed_tokens_per_s - seconds.total,
     )
 
 
@@ -308,7 +299,7 @@ def _above_peak(plain: Diagnosis) -> Finding | None:
         evidence={
             "implied_bytes_per_s": plain.implied_bytes_per_s,
             "most_possible_bytes_per_s": plain.ceiling_bytes_per_s,
-            "bytes_per_token": plain.bytes_per_step / plain.batch,
+            "bytes_per_token": plain.bytes_per_step / plain.setting.batch,
         },
         message=(
             f"the rate would move {format_rate(plain.implied_bytes_per_s)}, "

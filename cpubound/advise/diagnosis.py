@@ -6,6 +6,7 @@ import msgspec
 
 from cpubound.advise.values import Finding
 from cpubound.engine.watch import LiveFacts
+from cpubound.setting import Setting
 
 
 class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +65,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     machine: str  # "mine" or the name of a published machine
     machine_title: str
     engine: str | None
-    threads: int | None
-    depth_tokens: int
-    n_ctx: int
-    batch: int
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
+    setting: Setting
+    threads: int | None  # of the setting; None on a published machine
     observed_tokens_per_s: float
     bytes_per_step: float
     implied_bytes_per_s: float

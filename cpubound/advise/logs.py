@@ -8,16 +8,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from cpubound import bounds
 from cpubound.engine.bench_rows import BenchRow, read_bench_rows, read_printed_file
 from cpubound.errors import InputError, UsageError
 from cpubound.units import format_count
 
-# A line that says something is short; what is beyond is a prompt, or no text.
-_MAX_LINE = 2000
 # Objects that cannot be decoded before a text is no longer taken for JSON.
 _MAX_BROKEN = 200
+_MAX_LOOKED_AT_AGAIN = 2**16  # characters of such an object
 # How many runs an error lists.
 _LISTED = 8
 
@@ -39,8 +39,7 @@ class LoggedRun:
     model: str | None = None
     model_parameters: int | None = None
     model_bytes: int | None = None
-    kv_type_k: str | None = None
-    kv_type_v: str | None = None
+    kv_types: tuple[str, str] | None = None  # of K and V
     flash_attn: bool | None = None
     gpu: str | None = None
     has_draft: bool = False
@@ -53,8 +52,40 @@ class LoggedRun:
 
 
 def read_log_file(path: Path) -> tuple[LoggedRun, ...]:
-    """Find every decode in a file; raises as ``read_log``, or if the file cannot be read."""
+    """Find every decode in a file; raises as ``read_log``, or if the file cannot be read.
+
+    Of a file beyond ``bounds.PRINTED_BYTES`` the runs are found that a program printed line by
+    line: it is never in memory as a whole.
+    """
+    if path.is_file() and path.stat().st_size > bounds.PRINTED_BYTES:
+        return _read_long_log(path)
     return read_log(read_printed_file(path, "the log"), str(path))
+
+
+def _read_long_log(path: Path) -> tuple[LoggedRun, ...]:
+    if path.stat().st_size > bounds.LOG_BYTES:
+        raise InputError(
+            f"the log is too large ({path}, over {bounds.LOG_BYTES // 2**30} GiB): "
+            "cut out the runs that you mean"
+        )
+    for read in (_read_llama_cpp, _read_ollama):
+        with path.open("rb") as file:
+            runs = read(_short_lines(file))
+        if runs:
+            return runs
+    raise InputError(
+        f"the log is too large ({path}, over {bounds.PRINTED_BYTES // bounds.MIB} MiB) for one "
+        "without lines of llama.cpp or Ollama: cut out the runs that you mean"
+    )
+
+
+def _short_lines(file: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a file, of each as much as says something."""
+    is_start = True
+    while piece := file.readline(bounds.LOG_LINE_CHARACTERS):
+        if is_start:
+            yield _ANSI.sub("", piece.decode("utf-8", "replace"))
+        is_start = piece.endswith(b"\n")
 
 
 def read_log(text: str, name: str = "the log") -> tuple[LoggedRun, ...]:
@@ -70,7 +101,8 @@ def read_log(text: str, name: str = "the log") -> tuple[LoggedRun, ...]:
         if not rows:
             raise InputError(f"no row of {name} times generation (tg): run llama-bench with -n 128")
         return tuple(_bench_run(row) for row in rows)
-    runs = _read_llama_cpp(text) or _read_ollama(text)
+    lines = text.splitlines()
+    runs = _read_llama_cpp(lines) or _read_ollama(lines)
     runs = runs or _read_answers(text) or _read_lm_studio(text)
     if not runs:
         raise InputError(
@@ -136,8 +168,7 @@ def _bench_run(row: BenchRow) -> LoggedRun:
         model=row.model_filename or row.model_type,
         model_parameters=row.model_parameters,
         model_bytes=row.model_size_bytes,
-        kv_type_k=row.type_k,
-        kv_type_v=row.type_v,
+        kv_types=(row.type_k or "f16", row.type_v or "f16"),
         flash_attn=row.uses_flash_attn,
         gpu=", ".join(row.gpu_backends) or None,
     )
@@ -165,11 +196,15 @@ _KV_TYPES = re.compile(r"\bK \((\w+)\):.*?V \((\w+)\):")
 _SYSTEM_INFO = re.compile(r"\bCPU : [A-Z].*")
 _FEATURE = re.compile(r"([A-Z][A-Z0-9_]+) = (\d+)")
 _DRAFT = re.compile(r"draft acceptance(?: rate)?\s*=")
+_TELLS = re.compile(
+    r"eval time|Generation:|offloaded|load(?:ing model|ed meta)|model params|(?:file|model) size"
+    r"|n_(?:threads|ctx)|flash_attn|K \(|CPU : |draft acc"
+)
 _SCALE = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _BINARY = {"M": 2**20, "G": 2**30}
 
 
-def _read_llama_cpp(text: str) -> tuple[LoggedRun, ...]:
+def _read_llama_cpp(lines: Iterable[str]) -> tuple[LoggedRun, ...]:
     """Read llama-server, llama-cli, llama-completion and llama-cpp-python with verbose.
 
     What is said about model and settings holds for the runs that follow it.
@@ -177,11 +212,13 @@ def _read_llama_cpp(text: str) -> tuple[LoggedRun, ...]:
     facts: dict[str, Any] = {}
     found: list[LoggedRun] = []
     prompt_tokens: int | None = None
-    for whole in text.splitlines():
+    for whole in lines:
         # Most of a long log says none of this.
-        if "=" not in whole and "load" not in whole and "t/s" not in whole:
+        if not _TELLS.search(whole, 0, bounds.LOG_LINE_CHARACTERS):
             continue
-        line = whole[:_MAX_LINE]
+        if len(found) > bounds.ROWS:
+            raise InputError(f"the log holds more than {bounds.ROWS} runs: cut out those you mean")
+        line = whole[: bounds.LOG_LINE_CHARACTERS]
         _note_facts(line, facts)
         if found and _DRAFT.search(line):
             found[-1] = replace(found[-1], has_draft=True)
@@ -210,7 +247,7 @@ def _note_facts(line: str, facts: dict[str, Any]) -> None:
         (_THREADS, lambda m: {"threads": int(m[1]) or None}),
         (_N_CTX, lambda m: {"n_ctx": int(m[1]) or None}),
         (_FLASH, lambda m: {"flash_attn": m[1].lower() not in ("0", "disabled", "off")}),
-        (_KV_TYPES, lambda m: {"kv_type_k": m[1], "kv_type_v": m[2]}),
+        (_KV_TYPES, lambda m: {"kv_types": (m[1], m[2])}),
         (_SYSTEM_INFO, lambda m: {"features": _features(m[0])}),
     )
     for pattern, read in readers:
@@ -237,13 +274,16 @@ def _run(
 
 
 # `ollama run --verbose`: "eval count: 298 token(s)", "eval rate: 12.34 tokens/s".
-_OLLAMA = re.compile(rf"^[ \t]*(?P<prompt>prompt )?eval (rate|count):[ \t]*{_NUMBER}", re.MULTILINE)
+_OLLAMA = re.compile(rf"^[ \t]*(?P<prompt>prompt )?eval (rate|count):[ \t]*{_NUMBER}")
 
 
-def _read_ollama(text: str) -> tuple[LoggedRun, ...]:
+def _read_ollama(lines: Iterable[str]) -> tuple[LoggedRun, ...]:
     found: list[LoggedRun] = []
     counts: dict[bool, int] = {}
-    for match in _OLLAMA.finditer(text):
+    for line in lines:
+        match = _OLLAMA.match(line) if "eval" in line else None
+        if match is None:
+            continue
         is_prompt, what, number = bool(match["prompt"]), match[2], float(match[3])
         if what == "count":
             counts[is_prompt] = int(number)
@@ -299,6 +339,10 @@ def _json_objects(text: str) -> Iterator[Mapping[str, Any]]:
     while found and broken < _MAX_BROKEN:
         try:
             value, end = decoder.raw_decode(text, found.start())
+        except json.JSONDecodeError as error:
+            # What lies within a broken object is looked at again, but never the whole text.
+            end = max(found.end(), error.pos - _MAX_LOOKED_AT_AGAIN)
+            broken += 1
         except (ValueError, RecursionError):
             end, broken = found.end(), broken + 1
         else:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cpubound.advise.case import Case, ModelSetting, require_rate
+from cpubound.advise.case import Case, ModelCase, require_rate
 from cpubound.advise.engines import LLAMA_CPP, Engine, find_engine
 from cpubound.advise.logs import LoggedRun
+from cpubound.advise.tune.defaults import Default
 from cpubound.errors import InputError, UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
+from cpubound.setting import Setting
 from cpubound.units import format_binary_bytes
 
 # Logs print sizes and counts to three or more digits; file types lie further apart.
@@ -50,8 +52,8 @@ class Question:
         return LLAMA_CPP if name is None else find_engine(name)
 
 
-def setting_of(question: Question, spec: ModelSpec, flash_attn_default: bool) -> ModelSetting:
-    """Return the model at the setting of the run.
+def model_case_of(question: Question, spec: ModelSpec, default: Default) -> ModelCase:
+    """Return the model at the setting of the run; ``default`` is the program's own.
 
     Raises
     ------
@@ -61,20 +63,23 @@ def setting_of(question: Question, spec: ModelSpec, flash_attn_default: bool) ->
     if run is not None:
         require_same_model(run, spec)
     flash = _known(question.flash_attn, run.flash_attn if run else None)
-    logged_types = (run.kv_type_k or "f16", run.kv_type_v or "f16") if run else ("f16", "f16")
-    type_k, type_v = question.kv_types or logged_types
+    threads = _known(question.threads, run.threads if run else None)
+    kv_types = _known(question.kv_types, run.kv_types if run else None) or ("f16", "f16")
     depth = _known(question.depth_tokens, run.depth_tokens if run else None) or 0
     n_ctx = _known(question.n_ctx, run.n_ctx if run else None)
-    return ModelSetting(
-        spec=spec,
-        depth_tokens=depth,
+    if n_ctx is not None and question.n_ctx is None:
         # A context that the run shifted, or a prompt cache, may hold less than was counted.
-        n_ctx=n_ctx if n_ctx is None or question.n_ctx is not None else max(n_ctx, depth + 1),
+        n_ctx = max(n_ctx, depth + 1)
+    setting = Setting(
+        threads=default.threads if threads is None else threads,
+        depth_tokens=depth,
+        allocated_context_tokens=n_ctx,
         batch=question.batch,
-        kv_type_k=type_k.lower(),
-        kv_type_v=type_v.lower(),
-        flash_attn=flash_attn_default if flash is None else flash,
+        kv_type_k=kv_types[0].lower(),
+        kv_type_v=kv_types[1].lower(),
+        flash_attn=default.flash_attn if flash is None else flash,
     )
+    return ModelCase(spec=spec, setting=setting)
 
 
 def case_of(
@@ -94,24 +99,15 @@ def case_of(
     """
     observed, engine, run = question.observed, question.program, question.run
     default = engine.default(profile.machine)
-    setting = setting_of(question, spec, default.flash_attn)
     notes = []
-    threads = _known(question.threads, run.threads if run else None)
-    if threads is None:
-        threads = default.threads
+    if _known(question.threads, run.threads if run else None) is None:
         notes.append(
             f"threads were not given: taken as {engine.name}'s own default, {default.threads}"
         )
     case = Case(
         spec=spec,
-        depth_tokens=setting.depth_tokens,
-        n_ctx=setting.n_ctx,
-        batch=setting.batch,
-        kv_type_k=setting.kv_type_k,
-        kv_type_v=setting.kv_type_v,
-        flash_attn=setting.flash_attn,
+        setting=model_case_of(question, spec, default).setting,
         profile=profile,
-        threads=threads,
         engine=engine,
         model_argument=model_argument,
         observed_tokens_per_s=observed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from cpubound.advise.case import Case, ModelSetting
+from cpubound.advise.case import Case, ModelCase
 from cpubound.advise.findings import MACHINE_RULES
 from cpubound.advise.live_rules import LIVE_RULES
 from cpubound.advise.refusals import REFUSALS
@@ -13,7 +13,7 @@ from cpubound.advise.rules import attention, file, kernel, observation, profile,
 from cpubound.advise.values import SEVERITIES, Finding
 
 # Code of the finding: what the rule looks for, and the rule.
-FILE_RULES: Mapping[str, tuple[str, Callable[[ModelSetting], Finding | None]]] = {
+FILE_RULES: Mapping[str, tuple[str, Callable[[ModelCase], Finding | None]]] = {
     "beyond-training": (
         "a context longer than the model was trained for",
         file.find_beyond_training,
@@ -152,14 +152,14 @@ def list_rules() -> tuple[RuleSummary, ...]:
     )
 
 
-def find_file_findings(setting: ModelSetting) -> tuple[Finding, ...]:
+def find_file_findings(case: ModelCase) -> tuple[Finding, ...]:
     """Look at a model and its setting with every rule that needs no machine."""
-    return order(rule(setting) for _, rule in FILE_RULES.values())
+    return order(rule(case) for _, rule in FILE_RULES.values())
 
 
 def find_run_findings(case: Case) -> tuple[Finding, ...]:
     """Look at a run with every rule; a fact that is unknown gives no finding."""
-    rules = {**RUN_RULES, **(PREDICTED_RULES if case.batch == 1 else {})}
+    rules = {**RUN_RULES, **(PREDICTED_RULES if case.setting.batch == 1 else {})}
     return order((*(rule(case) for _, rule in rules.values()), *find_file_findings(case)))
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from cpubound.api.common import Progress as Progress
     from cpubound.api.common import no_progress as no_progress
     from cpubound.api.common import saved_profile as saved_profile
-    from cpubound.api.common import split_kv_type as split_kv_type
     from cpubound.api.engines import open_reference as open_reference
     from cpubound.api.limits import current_profile as current_profile
     from cpubound.api.measuring import breakdown as breakdown
@@ -48,7 +47,6 @@ _HOMES = {
     "predict_best": "predicting",
     "predict_prompt": "predicting",
     "saved_profile": "common",
-    "split_kv_type": "common",
     "survey": "predicting",
     "tune": "advising",
     "validate": "measuring",

@@ -13,7 +13,7 @@ import msgspec
 from cpubound.advise.diagnosis import Diagnosis
 from cpubound.advise.tune import Advice
 from cpubound.advise.tune.values import Verification
-from cpubound.api.common import Progress, no_progress, spec_of, split_kv_type
+from cpubound.api.common import Progress, no_progress, spec_of
 from cpubound.api.engines import engine_with, open_reference
 from cpubound.api.limits import (
     check_threads,
@@ -22,15 +22,17 @@ from cpubound.api.limits import (
     profile_here,
     refuse_too_big,
 )
-from cpubound.api.predicting import inspect_model, predict_best
+from cpubound.api.predicting import predict_best
 from cpubound.cost.values import Prediction
 from cpubound.engine.watch import LiveFacts
 from cpubound.errors import UsageError
+from cpubound.foreign import shell_word
 from cpubound.machine.values import Machine
+from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
-from cpubound.validation.cells import Setting
+from cpubound.setting import Setting, read_setting, split_kv_type
 
 
 def tune(
@@ -163,7 +165,8 @@ def diagnose(
     """
     from cpubound.advise.diagnose import MINE, diagnose_published, diagnose_run
     from cpubound.advise.logs import choose_run, read_log_file, require_cpu
-    from cpubound.advise.question import Question, case_of, setting_of
+    from cpubound.advise.question import Question, case_of, model_case_of
+    from cpubound.advise.tune.defaults import Default
     from cpubound.llama_facts import check_batch
     from cpubound.machine.read import read_machine
     from cpubound.theory.presets import find_preset
@@ -185,17 +188,22 @@ def diagnose(
     preset = None if machine == MINE else find_preset(machine)
     spec = spec_of(model)
     if preset is not None:
-        return diagnose_published(setting_of(question, spec, True), question.observed, preset)
+        case = model_case_of(question, spec, Default(threads=1, flash_attn=True))
+        return diagnose_published(case, question.observed, preset)
     check_batch(batch)
     if logged is not None:
         require_cpu(logged)
     # A profile that was asked for may be another machine's; the default one should be this one's.
     now = read_machine() if profile is None else None
-    argument = model if isinstance(model, str) else (*spec.shards, spec.name)[0]
-    case, notes = case_of(
-        question, spec, profile or load_profile(), model_argument=argument, machine_now=now
+    argument = shell_word(model if isinstance(model, str) else (*spec.shards, spec.name)[0])
+    run_case, notes = case_of(
+        question,
+        spec,
+        profile or load_profile(),
+        model_argument=argument,
+        machine_now=now,
     )
-    return diagnose_run(case, notes)
+    return diagnose_run(run_case, notes)
 
 
 def diagnose_live(
@@ -270,11 +278,11 @@ def watch_live(
 
     profile = profile_here(profile or load_profile())
     spec = spec_of(model)
-    type_k, type_v = split_kv_type(kv_type)
-    traffic = inspect_model(spec, depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+    setting = read_setting(depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+    traffic = compute_traffic(spec, setting)
     refuse_too_big(profile.machine, traffic)
     if threads is None:
-        threads = predict_best(profile, traffic).threads
+        threads = predict_best(profile, traffic).setting.threads
     check_threads(profile.machine, (threads,))
     machine = profile.machine
     cpus = frozenset(machine.allowed_cpus)
@@ -282,14 +290,7 @@ def watch_live(
         runner, path = stack.enter_context(engine_with(spec, progress))
         facts = watch_decode(
             runner,
-            RunSettings(
-                model_path=path,
-                threads=threads,
-                depth_tokens=depth,
-                kv_type_k=type_k,
-                kv_type_v=type_v,
-                flash_attn=flash_attn,
-            ),
+            RunSettings(model_path=path, setting=msgspec.structs.replace(setting, threads=threads)),
             seconds=seconds,
             start_watch=lambda pid: watch_process(pid, cpus),
             reference=stack.enter_context(open_reference(profile, (threads,))),

@@ -1,11 +1,10 @@
-"""What the verbs share: settings read, models resolved."""
+"""What the verbs share: models resolved, the profile of this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from cpubound.api.limits import current_profile
-from cpubound.errors import UsageError
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
 
@@ -14,14 +13,6 @@ Progress = Callable[[str, float], None]
 
 def no_progress(stage: str, done: float) -> None:
     """Ignore progress."""
-
-
-def split_kv_type(text: str) -> tuple[str, str]:
-    """Split ``K:V`` (or one type for both) into the two KV types, in lower case."""
-    first, separator, second = text.lower().partition(":")
-    if not first or (separator and not second):
-        raise UsageError(f"a KV type is one type or K:V ({text}): try f16 or q8_0:f16")
-    return first, second or first
 
 
 def spec_of(model: str | ModelSpec) -> ModelSpec:

@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from cpubound.api.common import Progress, no_progress, saved_profile, spec_of, split_kv_type
+from msgspec import structs
+
+from cpubound.api.common import Progress, no_progress, saved_profile, spec_of
 from cpubound.api.engines import engine_files, engine_with, open_engine, open_reference, quantizer
-from cpubound.api.limits import (
-    check_threads,
-    profile_here,
-    refuse_too_big,
-)
-from cpubound.api.predicting import inspect_model, predict_best
+from cpubound.api.limits import check_threads, profile_here, refuse_too_big
+from cpubound.api.predicting import predict_best
 from cpubound.cost.thread_choice import thread_counts
 from cpubound.errors import UsageError
-from cpubound.model.values import ModelSpec, ModelTraffic
+from cpubound.model.traffic import compute_traffic
+from cpubound.model.values import ModelSpec
 from cpubound.profile.file import load_profile
 from cpubound.profile.values import MachineProfile
+from cpubound.setting import read_setting
 from cpubound.validation.breakdown import Breakdown
-from cpubound.validation.cells import Setting, Validation
+from cpubound.validation.cells import Validation
 from cpubound.validation.prompts import PromptValidation
 
 
@@ -116,23 +116,16 @@ def validate(
     counts = tuple(threads) if threads else thread_counts(profile)
     check_threads(profile.machine, counts)
     check_batch(max(batches))
-    type_k, type_v = split_kv_type(kv_type)
+    setting = read_setting(kv_type=kv_type, flash_attn=flash_attn)
     settings = [
-        Setting(
-            threads=t,
-            depth_tokens=d,
-            batch=b,
-            kv_type_k=type_k,
-            kv_type_v=type_v,
-            flash_attn=flash_attn,
-        )
+        structs.replace(setting, threads=t, depth_tokens=d, batch=b)
         for t in counts
         for d in depths
         for b in batches
     ]
+    largest = structs.replace(setting, depth_tokens=max(depths), batch=max(batches))
     for spec in specs:
-        most = inspect_model(spec, depth=max(depths), batch=max(batches), kv_type=kv_type)
-        refuse_too_big(profile.machine, most)
+        refuse_too_big(profile.machine, compute_traffic(spec, largest))
     with ExitStack() as stack:
         runner, paths = stack.enter_context(engine_files(specs, progress, engine_path))
         cells = [
@@ -173,23 +166,17 @@ def validate_prompts(
     specs = [spec_of(model) for model in models]
     counts = tuple(threads) if threads else thread_counts(profile)[-1:]
     check_threads(profile.machine, counts)
-    type_k, type_v = split_kv_type(kv_type)
+    setting = read_setting(kv_type=kv_type, flash_attn=flash_attn)
+    deepest = structs.replace(setting, depth_tokens=max(depths) + max(prompts))
     for spec in specs:
-        deepest = max(depths) + max(prompts)
-        refuse_too_big(profile.machine, inspect_model(spec, depth=deepest, kv_type=kv_type))
+        refuse_too_big(profile.machine, compute_traffic(spec, deepest))
     with engine_files(specs, progress) as (runner, paths):
         cells = [
             plan_prompt(
                 profile,
                 spec,
                 path,
-                Setting(
-                    threads=t,
-                    depth_tokens=d,
-                    kv_type_k=type_k,
-                    kv_type_v=type_v,
-                    flash_attn=flash_attn,
-                ),
+                structs.replace(setting, threads=t, depth_tokens=d),
                 prompt,
             )
             for spec, path in zip(specs, paths, strict=True)
@@ -241,39 +228,30 @@ def breakdown(
     profile = profile and profile_here(profile)
     machine = profile.machine if profile else read_machine()
     spec = spec_of(model)
-    type_k, type_v = split_kv_type(kv_type)
-
-    def traffic_at(tokens_in_cache: int) -> ModelTraffic:
-        return inspect_model(spec, depth=tokens_in_cache, kv_type=kv_type, flash_attn=flash_attn)
-
-    refuse_too_big(machine, traffic_at(depth))
+    setting = read_setting(depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+    traffic = compute_traffic(spec, setting)
+    refuse_too_big(machine, traffic)
     if threads is None:
         threads = machine.effective_cpus
         if profile is not None:
-            threads = predict_best(profile, traffic_at(depth)).threads
+            threads = predict_best(profile, traffic).setting.threads
     check_threads(machine, (threads,))
+    setting = structs.replace(setting, threads=threads)
     with engine_with(spec, progress) as (runner, path):
         rounds = run_rounds(
             runner,
-            RunSettings(
-                model_path=path,
-                threads=threads,
-                depth_tokens=depth,
-                kv_type_k=type_k,
-                kv_type_v=type_v,
-                flash_attn=flash_attn,
-            ),
+            RunSettings(model_path=path, setting=setting),
             tokens=tokens,
             progress=progress,
             seed=random.randrange(2**32) if seed is None else seed,
         )
         identity = runner.identity()
-    traffic = traffic_at(depth + len(rounds[0].unobserved_s) // 2)
+    middle = depth + len(rounds[0].unobserved_s) // 2
+    traffic = compute_traffic(spec, structs.replace(setting, depth_tokens=middle))
     return take_apart(
         traffic,
         rounds,
         predict_parts(profile, traffic, threads) if profile else {},
-        depth_tokens=depth,
-        threads=threads,
+        setting=setting,
         engine=f"{identity.name} {identity.version}",
     )

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cpubound.api.common import spec_of, split_kv_type
+from msgspec import structs
+
+from cpubound.api.common import spec_of
 from cpubound.api.limits import current_profile
 from cpubound.cost.thread_choice import fewest_threads, thread_counts
 from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.errors import CpuboundError, ProfileError
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile.values import MachineProfile
+from cpubound.setting import read_setting
 
 if TYPE_CHECKING:
     from cpubound.advise.compare import Comparison
@@ -42,16 +45,10 @@ def inspect_model(
     """
     from cpubound.model.traffic import compute_traffic
 
-    type_k, type_v = split_kv_type(kv_type)
-    return compute_traffic(
-        spec_of(model),
-        depth_tokens=depth,
-        n_ctx=n_ctx,
-        batch=batch,
-        kv_type_k=type_k,
-        kv_type_v=type_v,
-        flash_attn=flash_attn,
+    setting = read_setting(
+        depth=depth, n_ctx=n_ctx, batch=batch, kv_type=kv_type, flash_attn=flash_attn
     )
+    return compute_traffic(spec_of(model), setting)
 
 
 def predict(
@@ -91,7 +88,7 @@ def predict_at(
     from cpubound.cost.predict import predict_decode
     from cpubound.llama_facts import check_batch
 
-    check_batch(traffic.batch)
+    check_batch(traffic.setting.batch)
     return tuple(predict_decode(profile, traffic, count) for count in threads)
 
 
@@ -119,20 +116,13 @@ def predict_prompt(
     UsageError : fewer than one token or thread.
     """
     from cpubound.cost.predict import predict_prompt as predict_steps
-    from cpubound.model.traffic import prompt_steps
+    from cpubound.model.traffic import compute_traffic, prompt_steps
 
     profile = profile or current_profile()
     spec = spec_of(model)
-    type_k, type_v = split_kv_type(kv_type)
-    steps = prompt_steps(
-        spec,
-        prompt,
-        depth_tokens=depth,
-        kv_type_k=type_k,
-        kv_type_v=type_v,
-        flash_attn=flash_attn,
-    )
-    after = inspect_model(spec, depth=depth + prompt, kv_type=kv_type, flash_attn=flash_attn)
+    setting = read_setting(depth=depth, kv_type=kv_type, flash_attn=flash_attn)
+    steps = prompt_steps(spec, prompt, setting)
+    after = compute_traffic(spec, structs.replace(setting, depth_tokens=depth + prompt))
     count = max(thread_counts(profile)) if threads is None else threads
     return predict_steps(profile, steps, after, count)
 
@@ -156,16 +146,17 @@ def survey(
     A model whose weights alone exceed the memory is passed over without more work, as is one
     whose bytes cannot be worked out.
     """
+    from cpubound.model.traffic import compute_traffic
+
     profile = profile or current_profile()
+    setting = read_setting(depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn)
     memory = profile.machine.usable_memory_bytes
     found = []
     for spec in models:
         if memory is not None and sum(tensor.n_bytes for tensor in spec.tensors) > memory:
             continue
         try:
-            traffic = inspect_model(
-                spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn
-            )
+            traffic = compute_traffic(spec, setting)
         except CpuboundError:
             continue
         chosen = predict_best(profile, traffic)
@@ -199,23 +190,14 @@ def what_if(
     """
     from cpubound.cost.law import MemoryLaw, fit_law
     from cpubound.cost.what_if import Question, ask
+    from cpubound.model.traffic import compute_traffic
 
     profile = profile or current_profile()
     spec = spec_of(model)
+    setting = read_setting(depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn)
     if threads is None:
-        threads = predict(
-            spec, depth=depth, n_ctx=n_ctx, kv_type=kv_type, flash_attn=flash_attn, profile=profile
-        ).threads
-    type_k, type_v = split_kv_type(kv_type)
-    question = Question(
-        spec=spec,
-        threads=threads,
-        depth_tokens=depth,
-        n_ctx=n_ctx,
-        kv_type_k=type_k,
-        kv_type_v=type_v,
-        flash_attn=flash_attn,
-    )
+        threads = predict_best(profile, compute_traffic(spec, setting)).setting.threads
+    question = Question(spec=spec, setting=structs.replace(setting, threads=threads))
     read = profile.measurements("read", "file") or profile.measurements("read", "anon_4k")
     if not read:
         raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")

@@ -15,8 +15,10 @@ from pathlib import Path
 import click
 
 from cpubound import __version__
+from cpubound.cli.terminal import accept_any_encoding, say, show_traceback
 from cpubound.cli.termination import Ended, ended_by_signals
 from cpubound.errors import CpuboundError
+from cpubound.foreign import visible
 
 COMMANDS = {
     "calibrate": "Measure this machine, and llama.cpp on it.",
@@ -73,6 +75,9 @@ def main(argv: Sequence[str]) -> int:
     # Taken out here, so that it works before and behind the command's name.
     debug = "--debug" in argv
     arguments = [argument for argument in argv if argument != "--debug"]
+    accept_any_encoding()
+    if debug:
+        sys.excepthook = show_traceback
     if sys.stdout is None:
         return _fail("standard output is closed: give the result a place to go", 4)
     try:
@@ -88,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort) as error:
         ended = error if isinstance(error, Ended) else Ended()
         with suppress(OSError):  # its terminal may be gone
-            click.echo(f"cpubound: {ended.word}", err=True)
+            say(f"cpubound: {ended.word}", err=True)
         return ended.exit_code
     except BrokenPipeError:
         _forget_stdout()
@@ -112,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _fail(text: str, code: int) -> int:
     """Say what is wrong in one line, whatever a name in it holds."""
-    click.echo(f"cpubound: error: {' '.join(text.splitlines())}", err=True)
+    say(f"cpubound: error: {visible(' '.join(text.splitlines()))}", err=True)
     return code
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from cpubound import bounds
 from cpubound.cli.options import (
-    MAX_THREADS,
+    Integer,
     attention_options,
     one_depth_option,
     output_options,
@@ -19,14 +20,14 @@ from cpubound.cli.options import (
 @click.option(
     "--threads",
     "-t",
-    type=click.IntRange(1, MAX_THREADS),
+    type=Integer(1, bounds.THREADS),
     help="Decode threads.  [default: what tune would choose]",
 )
 @one_depth_option
 @attention_options
 @click.option(
     "--tokens",
-    type=click.IntRange(8, 1_000_000),
+    type=Integer(8, 1_000_000),
     help="Decoded in each of three ways.  [default: what takes 20 seconds in all]",
 )
 @seed_option
@@ -37,7 +38,7 @@ def command(
     threads: int | None,
     depth: int,
     kv_type: str,
-    flash_attn: str,
+    flash_attn: bool,
     tokens: int | None,
     seed: int | None,
     profile_path: str | None,
@@ -66,7 +67,7 @@ def command(
             threads=threads,
             depth=depth,
             kv_type=kv_type,
-            flash_attn=flash_attn != "off",
+            flash_attn=flash_attn,
             tokens=tokens,
             seed=seed,
             profile=profile,

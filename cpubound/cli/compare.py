@@ -8,6 +8,7 @@ from cpubound.cli.options import (
     attention_options,
     depth_option,
     output_options,
+    refuse_too_many,
     refuse_without,
     threads_option,
 )
@@ -30,7 +31,7 @@ def command(
     threads: tuple[int, ...] | None,
     depth: tuple[int, ...],
     kv_type: str,
-    flash_attn: str,
+    flash_attn: bool,
     style: str,
     json_path: str | None,
     force: bool,
@@ -47,6 +48,7 @@ def command(
 
     if not models:
         refuse_without("MODEL", "--quant", "--threads", "--depth", "--kv-type", "--flash-attn")
+    refuse_too_many(models, threads, depth)
     a, b = load_profile(profile_a), load_profile(profile_b)
     specs = [
         spec
@@ -60,7 +62,7 @@ def command(
         threads=threads,
         depths=depth,
         kv_type=kv_type,
-        flash_attn=flash_attn != "off",
+        flash_attn=flash_attn,
     )
     print_result(
         report.comparison_document(a, b, found),

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cpubound import bounds
 from cpubound.cli.options import (
-    MAX_BATCH,
-    MAX_DEPTH,
-    MAX_THREADS,
     FiniteRange,
     Integer,
     output_options,
@@ -27,7 +25,11 @@ LIVE_SECONDS = 15.0
 @click.command(name="diagnose")
 @click.argument("model")
 @click.option(
-    "--observed", "-o", type=float, metavar="TOKS", help="The rate of generation that was seen."
+    "--observed",
+    "-o",
+    type=FiniteRange(),
+    metavar="TOKS",
+    help="The rate of generation that was seen.",
 )
 @click.option(
     "--from-log",
@@ -44,26 +46,31 @@ LIVE_SECONDS = 15.0
     help=f"With --live: how long to look.  [default: {LIVE_SECONDS:g}]",
 )
 @click.option(
-    "--run", type=click.IntRange(1), metavar="N", help="Which run of the log, if it holds several."
+    "--run",
+    type=Integer(1, bounds.ROWS),
+    metavar="N",
+    help="Which run of the log, if it holds several.",
 )
 @click.option(
     "--threads",
     "-t",
-    type=click.IntRange(1, MAX_THREADS),
+    type=Integer(1, bounds.THREADS),
     help="Decode threads of the run.  [default: the log's, or the engine's own]",
 )
 @click.option(
     "--depth",
     "--ctx",
     "-d",
-    type=click.IntRange(0, MAX_DEPTH),
+    type=Integer(0, bounds.DEPTH_TOKENS),
     help="Tokens in the cache, the mean over the run.  [default: the log's, or 0]",
 )
-@click.option("--n-ctx", type=click.IntRange(1, MAX_DEPTH), help="Cells allocated for the context.")
+@click.option(
+    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated for the context."
+)
 @click.option(
     "--batch",
     "-b",
-    type=Integer(1, MAX_BATCH),
+    type=Integer(1, bounds.BATCH),
     default=1,
     show_default=True,
     help="Sequences decoded at once; the rate is that of all together.",

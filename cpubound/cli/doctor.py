@@ -67,14 +67,14 @@ def command(
 
 def _look_at(model: str) -> tuple[Finding, ...]:
     """Return the findings about a model, or the one about a file that cannot be one."""
-    from cpubound.advise.case import ModelSetting
+    from cpubound.advise.case import ModelCase
     from cpubound.advise.refusals import finding_of_refusal
     from cpubound.advise.registry import find_file_findings
     from cpubound.errors import ModelFileError
     from cpubound.model.resolve import resolve_model
 
     try:
-        return find_file_findings(ModelSetting(spec=resolve_model(model)))
+        return find_file_findings(ModelCase(spec=resolve_model(model)))
     except ModelFileError as error:
         refusal = finding_of_refusal(error)
         if refusal is None:

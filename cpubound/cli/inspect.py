@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cpubound import bounds
 from cpubound.cli.options import (
-    MAX_BATCH,
     Integer,
     attention_options,
     one_depth_option,
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 @click.command(name="inspect")
 @click.argument("model")
 @one_depth_option
-@click.option("--n-ctx", type=click.IntRange(1), help="Cells allocated.  [default: the depth]")
+@click.option(
+    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated.  [default: the depth]"
+)
 @click.option(
     "--batch",
     "-b",
-    type=Integer(1, MAX_BATCH),
+    type=Integer(1, bounds.BATCH),
     default=1,
     show_default=True,
     help="Sequences decoded together.",
@@ -39,7 +41,7 @@ def command(
     n_ctx: int | None,
     batch: int,
     kv_type: str,
-    flash_attn: str,
+    flash_attn: bool,
     verify: bool,
     style: str,
     json_path: str | None,
@@ -62,7 +64,7 @@ def command(
         n_ctx=n_ctx,
         batch=batch,
         kv_type=kv_type,
-        flash_attn=flash_attn != "off",
+        flash_attn=flash_attn,
     )
     if verify:
         print_verification(spec, traffic, style=style, json_path=json_path, force=force)
@@ -86,6 +88,8 @@ def print_verification(
 
     Raises ``CheckFailed`` if they differ, ``UsageError`` for a model without a file.
     """
+    from msgspec import structs
+
     from cpubound.cli.output import print_result
     from cpubound.engine import open_runner
     from cpubound.engine.values import RunSettings
@@ -95,19 +99,22 @@ def print_verification(
 
     if not spec.shards:
         raise UsageError(f"--verify runs a file, and {spec.name} is only a shape: synth writes one")
-    if traffic.batch > 1:
-        raise UsageError(f"--verify counts one sequence ({traffic.batch} asked): leave --batch out")
+    if traffic.setting.batch > 1:
+        raise UsageError(
+            f"--verify counts one sequence ({traffic.setting.batch} asked): leave --batch out"
+        )
     # Before its first token a recurrent state is cleared, once: look at the second.
-    depth = max(traffic.depth_tokens, 1) if traffic.state_read_bytes else traffic.depth_tokens
+    depth = (
+        max(traffic.setting.depth_tokens, 1)
+        if traffic.state_read_bytes
+        else traffic.setting.depth_tokens
+    )
     settings = RunSettings(
         model_path=spec.shards[0],
-        threads=1,
+        setting=structs.replace(
+            traffic.setting, depth_tokens=depth, allocated_context_tokens=traffic.setting.n_ctx
+        ),
         tokens=1,
-        depth_tokens=depth,
-        n_ctx=traffic.n_ctx,
-        kv_type_k=traffic.kv_type_k,
-        kv_type_v=traffic.kv_type_v,
-        flash_attn=traffic.flash_attn,
     )
     with open_runner() as runner:
         counted = runner.count_graph(settings)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from cpubound import bounds
 from cpubound.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-MAX_THREADS = 4096
-MAX_DEPTH = 2**27
-# Bytes can be counted for any; what llama.cpp itself decodes together, ``llama_facts`` knows.
-MAX_BATCH = 2**16
+
+# Decimal digits as every other program prints them, and no more than a number can have.
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
+_LEAST = 1e-30
+MAX_SEED = 2**63 - 1
 
 
 class Integer(click.ParamType):  # type: ignore[type-arg]
@@ -33,10 +37,9 @@ class Integer(click.ParamType):  # type: ignore[type-arg]
         return self.read(value, param, ctx)
 
     def read(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            self.fail(f"{value!r} is no whole number", param, ctx)
+        if not _WHOLE.fullmatch(str(value)):
+            self.fail(f"{_short(value)} is no whole number", param, ctx)
+        number = int(value)
         if not self.low <= number <= self.high:
             self.fail(f"{number} is outside {self.low} … {self.high}", param, ctx)
         return number
@@ -56,15 +59,33 @@ class IntegerList(Integer):
 
 
 class FiniteRange(click.FloatRange):
-    """A number within bounds; not a number is outside of all of them."""
+    """A number within bounds, in decimal digits: neither infinite nor so small that it is none."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        if not _DECIMAL.fullmatch(str(value).strip()):
+            self.fail(f"{_short(value)} is no number", param, ctx)
         number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is no number", param, ctx)
+        if not (math.isfinite(number) and (number == 0 or _LEAST <= abs(number) <= 1 / _LEAST)):
+            self.fail(f"{_short(value)} is out of range", param, ctx)
         return number
+
+
+def refuse_too_many(*lists: Collection[object] | None) -> None:
+    """Raise ``UsageError`` where lists of settings make more of them than a command works out."""
+    count = math.prod(len(values) for values in lists if values)
+    if count > bounds.SETTINGS:
+        raise UsageError(
+            f"{count} settings are more than a command works out ({bounds.SETTINGS}): "
+            "ask for fewer at once"
+        )
+
+
+def _short(value: object) -> str:
+    """Quote what was given, which may be of any length."""
+    text = str(value)
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")
 
 
 def refuse_with(option: str, *others: str) -> None:
@@ -121,7 +142,7 @@ def threads_option(function: Function) -> Function:
     return click.option(
         "--threads",
         "-t",
-        type=IntegerList(1, MAX_THREADS),
+        type=IntegerList(1, bounds.THREADS),
         help="Decode threads, one or several.  [default: what tune would choose]",
     )(function)
 
@@ -131,7 +152,7 @@ def depth_option(function: Function) -> Function:
     return click.option(
         "--depth",
         "-d",
-        type=IntegerList(0, MAX_DEPTH),
+        type=IntegerList(0, bounds.DEPTH_TOKENS),
         default="0",
         show_default=True,
         help="Tokens already in the cache, one or several.",
@@ -143,7 +164,7 @@ def one_depth_option(function: Function) -> Function:
     return click.option(
         "--depth",
         "-d",
-        type=click.IntRange(0, MAX_DEPTH),
+        type=Integer(0, bounds.DEPTH_TOKENS),
         default=0,
         show_default=True,
         help="Tokens already in the cache.",
@@ -153,7 +174,7 @@ def one_depth_option(function: Function) -> Function:
 def seed_option(function: Function) -> Function:
     """Add --seed."""
     return click.option(
-        "--seed", type=int, help="Order of the runs.  [default: another each time]"
+        "--seed", type=Integer(0, MAX_SEED), help="Order of the runs.  [default: another each time]"
     )(function)
 
 
@@ -162,7 +183,7 @@ def batch_option(function: Function) -> Function:
     return click.option(
         "--batch",
         "-b",
-        type=IntegerList(1, MAX_BATCH),
+        type=IntegerList(1, bounds.BATCH),
         default="1",
         show_default=True,
         help="Sequences decoded together, one or several numbers.",
@@ -174,7 +195,7 @@ def prompt_option(function: Function) -> Function:
     return click.option(
         "--prompt",
         "-p",
-        type=IntegerList(1, MAX_DEPTH),
+        type=IntegerList(1, bounds.PROMPT_TOKENS),
         help="Tokens of a prompt: how long llama.cpp reads before it answers.",
     )(function)
 
@@ -186,6 +207,7 @@ def attention_options(function: Function) -> Function:
         "-fa",
         type=click.Choice(["auto", "on", "off"]),
         default="auto",
+        callback=lambda _context, _option, state: state != "off",
         show_default=True,
         help="Flash-attention; auto is on, as in llama.cpp on CPUs.",
     )(function)

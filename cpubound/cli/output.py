@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-import msgspec
-
+from cpubound.cli.terminal import say
 from cpubound.cli.termination import signals_held
 from cpubound.errors import MachineError, UsageError
-from cpubound.report.tables import Table, render_table
+from cpubound.foreign import visible
+from cpubound.report.markup import json_text
+from cpubound.report.tables import Block, Table, render_blocks, render_table
 from cpubound.temporary import check_place, write_file
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def print_result(
     style: str,
     json_path: str | None,
     force: bool,
-    before: str = "",
-    after: str = "",
+    before: Block | Sequence[Block] = "",
+    after: Block | Sequence[Block] = "",
     text: str | None = None,
     csv_table: Table | None = None,
     beside: Callable[[], None] | None = None,
@@ -41,29 +41,31 @@ def print_result(
 
     Parameters
     ----------
-    before, after : lines around the table, in the formats that people read.
+    before, after : what stands around the table in the formats that people read: lines under
+        each other, blocks with an empty line between them.
     text : printed instead of the table in the format ``table``.
     csv_table : the table for CSV where it differs.
     beside : gives out what else there is of it: a picture.
     """
-    data = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    data = json_text(document)
     if json_path == "-" or style == "json":
-        shown = data.decode()
+        shown = data
     elif style == "csv":
         shown = render_table(csv_table or table, "csv")
     elif style == "table" and text is not None:
         shown = text
     else:
-        parts = (before, render_table(table, style), after)
-        separator = "\n\n" if style == "markdown" else "\n"
-        shown = separator.join(part for part in parts if part)
+        parts = (render_blocks(part, style) for part in (before, table, after))
+        has_blocks = style == "markdown" or not isinstance(after, str)
+        shown = ("\n\n" if has_blocks else "\n").join(part for part in parts if part)
     # What was asked for in files first: the reader of standard output may be gone.
     steps: list[Callable[[], None]] = []
     if json_path not in (None, "-"):
-        steps.append(partial(save_file, Path(str(json_path)), data + b"\n", force=force))
+        content = f"{data}\n".encode()
+        steps.append(partial(save_file, Path(str(json_path)), content, force=force))
     if beside is not None:
         steps.append(beside)
-    take_all(*steps, partial(click.echo, shown))
+    take_all(*steps, partial(say, shown))
 
 
 def take_all(*steps: Callable[[], None]) -> None:
@@ -80,7 +82,7 @@ def take_all(*steps: Callable[[], None]) -> None:
 
 def note(text: str) -> None:
     """Say on stderr what must be known to read the result."""
-    click.echo(f"Note: {text}", err=True)
+    say(f"Note: {visible(text)}", err=True)
 
 
 def warn_beyond_training(specs: Sequence[ModelSpec], tokens: int) -> None:
@@ -89,7 +91,7 @@ def warn_beyond_training(specs: Sequence[ModelSpec], tokens: int) -> None:
 
     beyond = beyond_training(specs, tokens)
     if beyond:
-        click.echo(beyond, err=True)
+        say(beyond, err=True)
 
 
 def check_new_file(path: Path, *, force: bool) -> None:
@@ -143,7 +145,7 @@ def keep_elsewhere(data: bytes, suffix: str) -> str:
         write_file(place, data, replace=False)
     except OSError:
         try:
-            click.echo(data.decode())
+            say(data.decode())
         except (OSError, UnicodeDecodeError):
             return "and nowhere else: free some space and run it again"
         return "it is printed on standard output instead: redirect it with > FILE"

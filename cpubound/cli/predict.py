@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cpubound import bounds
 from cpubound.cli.options import (
     FiniteRange,
+    Integer,
     attention_options,
     batch_option,
     depth_option,
     output_options,
     profile_option,
     prompt_option,
+    refuse_too_many,
     threads_option,
 )
 from cpubound.cli.picture import check_picture, plot_option, write_picture
+from cpubound.llama_facts import N_UBATCH
 
 if TYPE_CHECKING:
     from cpubound.model.values import ModelSpec, ModelTraffic
@@ -51,7 +55,9 @@ CURVE_POINTS = 8
 @depth_option
 @batch_option
 @prompt_option
-@click.option("--n-ctx", type=click.IntRange(1), help="Cells allocated.  [default: the depth]")
+@click.option(
+    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated.  [default: the depth]"
+)
 @attention_options
 @profile_option
 @plot_option("speed against context, and where the time of a token goes")
@@ -69,7 +75,7 @@ def command(
     prompt: tuple[int, ...] | None,
     n_ctx: int | None,
     kv_type: str,
-    flash_attn: str,
+    flash_attn: bool,
     profile_path: str | None,
     plot_path: str | None,
     style: str,
@@ -87,7 +93,7 @@ def command(
     from cpubound.errors import UsageError
     from cpubound.model.resolve import resolve_models
     from cpubound.report import predictions as report
-    from cpubound.report.prompts import prompt_text
+    from cpubound.report.prompts import prompt_blocks
 
     profile = current_profile(profile_path, note)
     if [model is not None, local, fits].count(True) != 1:
@@ -116,7 +122,7 @@ def command(
             depth=depth[0],
             n_ctx=n_ctx,
             kv_type=kv_type,
-            flash_attn=flash_attn != "off",
+            flash_attn=flash_attn,
             profile=profile,
         )
         print_survey(
@@ -128,7 +134,7 @@ def command(
             force=force,
         )
         return
-    flash = flash_attn != "off"
+    refuse_too_many(threads, depth, batch, changes)
     if changes:
         from cpubound.cli.what_if import print_answers
 
@@ -141,23 +147,25 @@ def command(
             depths=depth,
             n_ctx=n_ctx,
             kv_type=kv_type,
-            flash_attn=flash,
+            flash_attn=flash_attn,
             style=style,
             json_path=json_path,
             force=force,
         )
         return
     specs = resolve_models(model, quant)
+    steps = sum(-(-length // N_UBATCH) for length in prompt or ())
+    refuse_too_many(specs, threads, depth, batch, range(steps))
 
     def traffic(spec: ModelSpec, tokens: int, sequences: int) -> ModelTraffic:
         return api.inspect_model(
-            spec, depth=tokens, n_ctx=n_ctx, batch=sequences, kv_type=kv_type, flash_attn=flash
+            spec, depth=tokens, n_ctx=n_ctx, batch=sequences, kv_type=kv_type, flash_attn=flash_attn
         )
 
     chosen_threads = threads
     if threads is None:
         deepest = traffic(specs[0], max(depth), max(batch))
-        threads = (api.predict_best(profile, deepest).threads,)
+        threads = (api.predict_best(profile, deepest).setting.threads,)
     predictions = [
         p
         for spec in specs
@@ -172,7 +180,7 @@ def command(
             threads=count,
             depth=tokens,
             kv_type=kv_type,
-            flash_attn=flash,
+            flash_attn=flash_attn,
             profile=profile,
         )
         for spec in specs
@@ -186,8 +194,6 @@ def command(
     beyond = report.beyond_training(specs, max(depth) + max(prompt or (0,)))
     if beyond:
         notes = f"{notes}\n{beyond}"
-    if prompts:
-        notes = f"{notes}\n\n{prompt_text(prompts, style)}"
 
     def draw(suffix: str) -> bytes:
         from cpubound.report.plots import plot_predictions
@@ -208,7 +214,7 @@ def command(
         json_path=json_path,
         force=force,
         before=report.prediction_heading(predictions[0].model, profile),
-        after=notes,
+        after=(notes, *prompt_blocks(prompts)),
         csv_table=report.prediction_rows(predictions),
         beside=lambda: write_picture(plot_path, draw, force=force),
     )

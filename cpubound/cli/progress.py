@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from cpubound.foreign import visible
+
 Progress = Callable[[str, float], None]
 
 
@@ -19,7 +21,7 @@ def progress_bar() -> Iterator[Progress]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     with Progress(
-        TextColumn("{task.description:<20}"),
+        TextColumn("{task.description:<20}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
@@ -29,7 +31,7 @@ def progress_bar() -> Iterator[Progress]:
 
         def show(stage: str, done: float) -> None:
             if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=1.0)
+                tasks[stage] = bar.add_task(visible(stage), total=1.0)
             bar.update(tasks[stage], completed=done)  # type: ignore[arg-type]
 
         yield show

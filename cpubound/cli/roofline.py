@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cpubound import bounds
 from cpubound.cli.options import (
-    MAX_BATCH,
-    MAX_DEPTH,
+    FiniteRange,
+    Integer,
     IntegerList,
     attention_options,
     output_options,
     profile_option,
+    refuse_too_many,
     refuse_with,
     refuse_without,
 )
@@ -40,10 +42,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
     ) -> tuple[float, ...]:
         if isinstance(value, tuple):
             return value
-        try:
-            return tuple(float(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is no list of numbers", param, ctx)
+        return tuple(FiniteRange().convert(part, param, ctx) for part in str(value).split(","))
 
 
 @click.command(name="roofline")
@@ -58,7 +57,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--batch",
     "-b",
-    type=IntegerList(1, MAX_BATCH),
+    type=IntegerList(1, bounds.BATCH),
     default="1,8,64",
     show_default=True,
     help="Sequences decoded together, one or several.",
@@ -66,22 +65,27 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--ctx",
     "-c",
-    type=IntegerList(0, MAX_DEPTH),
+    type=IntegerList(0, bounds.DEPTH_TOKENS),
     default="0,4096,32768",
     show_default=True,
     help="Tokens in every sequence's cache, one or several.",
 )
 @click.option("--quant", metavar="T", help="File type of a catalogue model.  [default: Q4_K_M]")
 @click.option(
-    "--weight-bytes", type=float, metavar="X", help="Bytes of a weight instead of the model's own."
+    "--weight-bytes",
+    type=FiniteRange(),
+    metavar="X",
+    help="Bytes of a weight instead of the model's own.",
 )
 @attention_options
 @click.option(
-    "--peak-flops", type=float, metavar="X", help="Peak FLOP/s, instead of the machine's."
+    "--peak-flops", type=FiniteRange(), metavar="X", help="Peak FLOP/s, instead of the machine's."
 )
-@click.option("--bandwidth", type=float, metavar="X", help="Bytes/s, instead of the machine's.")
 @click.option(
-    "--memory", type=float, metavar="X", help="Bytes of memory, instead of the machine's."
+    "--bandwidth", type=FiniteRange(), metavar="X", help="Bytes/s, instead of the machine's."
+)
+@click.option(
+    "--memory", type=FiniteRange(), metavar="X", help="Bytes of memory, instead of the machine's."
 )
 @click.option(
     "--compute-precision",
@@ -105,7 +109,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--k",
     "draft_tokens",
-    type=click.IntRange(1),
+    type=Integer(1, bounds.BATCH),
     default=4,
     show_default=True,
     help="Draft tokens per pass.",
@@ -121,7 +125,7 @@ def command(
     quant: str | None,
     weight_bytes: float | None,
     kv_type: str,
-    flash_attn: str,
+    flash_attn: bool,
     peak_flops: float | None,
     bandwidth: float | None,
     memory: float | None,
@@ -140,12 +144,12 @@ def command(
     MODEL is as for predict. These are ceilings of the theory: bytes over bandwidth and FLOPs over
     peak; what this machine really does, predict says.
     """
-    from cpubound import api
     from cpubound.cli.output import print_result
     from cpubound.model.resolve import resolve_model
     from cpubound.report import roofline as report
     from cpubound.report.plots import plot_roofline
     from cpubound.report.roofline_document import roofline_document
+    from cpubound.setting import read_setting
     from cpubound.theory.analysis import analyse
     from cpubound.theory.source import ModelSource
 
@@ -157,6 +161,7 @@ def command(
         refuse_with("--peak-flops", "--compute-precision")
     if draft is None:
         refuse_without("--draft MODEL", "--acceptance", "--k")
+    refuse_too_many(batch, ctx, acceptance)
     check_picture(plot_path, force=force)
     spec = resolve_model(model, quant)
     roofs, line, memory_bytes, profile = _machine(
@@ -168,34 +173,23 @@ def command(
         memory,
         quantised=_is_quantised(spec),
     )
-    type_k, type_v = api.split_kv_type(kv_type)
-
-    def source_of(spec: ModelSpec, size: float | None) -> ModelSource:
-        return ModelSource(
-            spec,
-            kv_type_k=type_k,
-            kv_type_v=type_v,
-            flash_attn=flash_attn != "off",
-            bytes_per_weight=size,
-        )
-
-    source = source_of(spec, weight_bytes)
+    setting = read_setting(kv_type=kv_type, flash_attn=flash_attn)
+    source = ModelSource(spec, setting, bytes_per_weight=weight_bytes)
     roofline = analyse(source, roofs, batches=batch, contexts=ctx, memory_bytes=memory_bytes)
     outlook = None
     if draft is not None:
-        drafter = None if draft == NO_DRAFT_MODEL else source_of(resolve_model(draft), None)
+        drafter = None if draft == NO_DRAFT_MODEL else ModelSource(resolve_model(draft), setting)
         outlook = _outlook(
             source, drafter, roofs, profile, min(ctx), draft, acceptance, draft_tokens
         )
-    markup = "markdown" if style == "markdown" else "table"
     print_result(
         roofline_document(roofline, line, outlook),
         report.point_table(roofline),
         style=style,
         json_path=json_path,
         force=force,
-        before=report.sections_before(roofline, line, markup),
-        after=report.sections_after(roofline, markup, outlook),
+        before=report.sections_before(roofline, line),
+        after=report.sections_after(roofline, outlook),
         csv_table=report.point_rows(roofline),
         beside=lambda: write_picture(
             plot_path, lambda suffix: plot_roofline(roofline, line, suffix=suffix), force=force
@@ -353,16 +347,13 @@ def _predicted_seconds(
 
     Attention goes through the cache once for each token, as over a batch of sequences.
     """
+    from msgspec import structs
+
     from cpubound import api
     from cpubound.cost.thread_choice import thread_counts
+    from cpubound.model.traffic import compute_traffic
 
-    prediction = api.predict(
-        source.spec,
-        threads=max(thread_counts(profile)),
-        depth=context,
-        batch=tokens,
-        kv_type=f"{source.kv_type_k}:{source.kv_type_v}",
-        flash_attn=source.flash_attn,
-        profile=profile,
-    )
+    setting = structs.replace(source.setting, depth_tokens=context, batch=tokens)
+    traffic = compute_traffic(source.spec, setting)
+    (prediction,) = api.predict_at(profile, traffic, (max(thread_counts(profile)),))
     return prediction.seconds.total

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-import click
-
 from cpubound.cli.output import keep_elsewhere
+from cpubound.cli.terminal import say
 from cpubound.cli.termination import signals_held
 from cpubound.errors import CpuboundError, MachineError
+from cpubound.foreign import visible
 from cpubound.profile.file import check_writable, default_profile_path, profile_bytes
 from cpubound.profile.keeping import keep_profile, refuse_less
 from cpubound.profile.values import MachineProfile
@@ -68,9 +68,9 @@ class Save:
     def tell_early(self) -> None:
         """Say on stderr where that is which was measured before the end came."""
         if self._error is not None:
-            click.echo(f"cpubound: {self._error}", err=True)
+            say(f"cpubound: {visible(self._error)}", err=True)
         elif self.place is not None:
-            click.echo(f"cpubound: what was measured so far: {self.sentence}", err=True)
+            say(f"cpubound: what was measured so far: {visible(self.sentence)}", err=True)
 
     def check(self) -> None:
         """Raise what saving failed with."""

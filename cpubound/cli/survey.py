@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import click
+from cpubound.cli.terminal import say
+from cpubound.foreign import visible
 
 if TYPE_CHECKING:
     from cpubound.cost.values import Prediction
@@ -31,7 +32,7 @@ def local_specs() -> Iterator[ModelSpec]:
         try:
             yield read_gguf(model.path)
         except CpuboundError as error:
-            click.echo(f"cpubound: passed over: {error}", err=True)
+            say(f"cpubound: passed over: {visible(error)}", err=True)
 
 
 def catalogue_specs(memory_bytes: int | None = None) -> Iterator[ModelSpec]:

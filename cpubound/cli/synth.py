@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import click
 
+from cpubound.cli.options import MAX_SEED, Integer
+from cpubound.cli.terminal import say
+from cpubound.foreign import visible
+
 
 @click.command(name="synth")
 @click.argument("model", metavar="MODEL[:FILETYPE]")
 @click.option(
     "--output", "-o", "path", metavar="FILE", required=True, help="The GGUF file to write."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random weights.")
+@click.option(
+    "--seed", type=Integer(0, MAX_SEED), default=0, show_default=True, help="Of the random weights."
+)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(model: str, path: str, seed: int, force: bool) -> None:
     """Write a GGUF of a model's shape with random weights.
@@ -40,4 +46,5 @@ def command(model: str, path: str, seed: int, force: bool) -> None:
             seed=seed,
             progress=lambda written, total: show(f"writing {spec.name}", written / total),
         )
-    click.echo(f"{target}: {spec.name}, {format_decimal_bytes(target.stat().st_size)}")
+    size = format_decimal_bytes(target.stat().st_size)
+    say(f"{visible(target)}: {visible(spec.name)}, {size}")

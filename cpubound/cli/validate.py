@@ -13,6 +13,7 @@ from cpubound.cli.options import (
     output_options,
     profile_option,
     prompt_option,
+    refuse_too_many,
     refuse_with,
     refuse_without,
     seed_option,
@@ -73,7 +74,7 @@ def command(
     batch: tuple[int, ...],
     prompt: tuple[int, ...] | None,
     kv_type: str,
-    flash_attn: str,
+    flash_attn: bool,
     seconds: float,
     engine_path: str | None,
     seed: int | None,
@@ -119,6 +120,7 @@ def command(
         refuse_with("--prompt", "--batch", "--engine", "--plot")
     check_picture(plot_path, force=force)
     profile = load_profile(profile_path)
+    refuse_too_many(models, threads, depth, batch, prompt)
     # --quant is for the names among the models; a file has its type.
     named = [model for model in models if file_types_for(model)]
     specs = [
@@ -137,7 +139,7 @@ def command(
                 threads=threads,
                 depths=depth,
                 kv_type=kv_type,
-                flash_attn=flash_attn != "off",
+                flash_attn=flash_attn,
                 seconds=seconds,
                 seed=seed,
                 profile=profile,
@@ -159,7 +161,7 @@ def command(
             depths=depth,
             batches=batch,
             kv_type=kv_type,
-            flash_attn=flash_attn != "off",
+            flash_attn=flash_attn,
             seconds=seconds,
             seed=seed,
             engine_path=engine_path,

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from cpubound.cost.interval import (
     CEILING_LOW_SHARE,
     MAX_ERROR,
@@ -72,7 +74,9 @@ class Basis:
 
     def terms(self, traffic: ModelTraffic, *, is_prompt: bool = False) -> list[Term]:
         """Return a step's terms; where no number of tokens was measured, at its own number."""
-        grid = self.grid if self.grid.tokens else self.grid._replace(tokens=(traffic.batch,))
+        grid = (
+            self.grid if self.grid.tokens else self.grid._replace(tokens=(traffic.setting.batch,))
+        )
         return step_terms(traffic, grid, is_prompt=is_prompt)
 
     def cost(self, terms: Sequence[Term]) -> Cost:
@@ -145,21 +149,15 @@ def predict_decode(
     return Prediction(
         model=traffic.model,
         quant_label=traffic.quant_label,
-        threads=threads,
-        depth_tokens=traffic.depth_tokens,
-        n_ctx=traffic.n_ctx,
-        batch=traffic.batch,
-        kv_type_k=traffic.kv_type_k,
-        kv_type_v=traffic.kv_type_v,
-        flash_attn=traffic.flash_attn,
-        tokens_per_s=traffic.batch / parts.total,
-        low=traffic.batch / slowest,
-        high=traffic.batch / fastest,
-        fast_tokens_per_s=traffic.batch / (parts.total * fast_ratio),
-        ceiling_tokens_per_s=traffic.batch / ceiling_seconds(traffic, basis.bandwidth),
+        setting=structs.replace(traffic.setting, threads=threads),
+        tokens_per_s=traffic.setting.batch / parts.total,
+        low=traffic.setting.batch / slowest,
+        high=traffic.setting.batch / fastest,
+        fast_tokens_per_s=traffic.setting.batch / (parts.total * fast_ratio),
+        ceiling_tokens_per_s=traffic.setting.batch / ceiling_seconds(traffic, basis.bandwidth),
         bound=_name_bound(parts, memory_s, otherwise="kernel"),
         basis=basis.name,
-        bytes_per_token=traffic.total_bytes // traffic.batch,
+        bytes_per_token=traffic.total_bytes // traffic.setting.batch,
         file_bytes=traffic.file_bytes,
         resident_bytes=traffic.resident_bytes,
         seconds=parts,
@@ -202,18 +200,18 @@ def predict_prompt(
     cost = basis.cost(terms)
     parts = _by_group(basis, terms)
     low_s, high_s = _interval(profile, basis, threads, steps[0], cost)
-    first, tokens = steps[0], sum(step.batch for step in steps)
+    first, tokens = steps[0], sum(step.setting.batch for step in steps)
     memory = profile.machine.usable_memory_bytes
     after = predict_decode(profile, step_after, threads)
     return PromptPrediction(
         model=first.model,
         quant_label=first.quant_label,
-        threads=threads,
+        setting=structs.replace(
+            step_after.setting,
+            threads=threads,
+            depth_tokens=step_after.setting.depth_tokens - tokens,
+        ),
         prompt_tokens=tokens,
-        depth_tokens=step_after.depth_tokens - tokens,
-        kv_type_k=first.kv_type_k,
-        kv_type_v=first.kv_type_v,
-        flash_attn=first.flash_attn,
         seconds=parts.total,
         low_s=low_s,
         high_s=high_s,
@@ -361,7 +359,7 @@ def _interval(
     if basis.name == "ceiling":
         noise = 1 + profile.noise.spread
         return cost.seconds / noise, cost.seconds / CEILING_LOW_SHARE
-    errors: FormErrors = read_form_errors(basis.name, threads, traffic.depth_tokens)
+    errors: FormErrors = read_form_errors(basis.name, threads, traffic.setting.depth_tokens)
     common = transfer_error(profile, transfers) if basis.name == "kernel" else 0.0
     if profile.fitted_to is not None and profile.engine is not None:
         common = profile.engine.residual
@@ -417,4 +415,4 @@ def _name_bound(parts: SecondsByPart, memory_seconds: float, *, otherwise: str) 
 
 def _operations(step: ModelTraffic) -> int:
     products = sum(2 * w.rows * w.columns * w.count * w.tokens for w in step.products)
-    return round(products) + step.batch * step.attention_operations
+    return round(products) + step.setting.batch * step.attention_operations

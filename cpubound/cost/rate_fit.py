@@ -20,7 +20,9 @@ from typing import Any
 
 from cpubound.cost.kernel_priors import KernelPriors
 from cpubound.cost.law import saturate
+from cpubound.cost.terms import attention_setting
 from cpubound.model.quant import quant_type
+from cpubound.setting import Setting
 
 # Degrees of freedom of the residuals: tails heavy enough for rows that went wrong.
 FREEDOM = 4.0
@@ -43,19 +45,15 @@ _FIXED = ("limit", "sharpness", "speed", "attention", "product")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RateRow:
-    """How fast one model was decoded at a thread count, and what a step of it moves."""
+    """How fast one model was decoded at a setting, and what a step of it moves."""
 
     tokens_per_s: float
-    threads: int
+    setting: Setting
     weight_bytes: Mapping[str, int]  # that matrix products read, by type
     kv_bytes: int = 0
-    kv_type_k: str = "f16"
-    kv_type_v: str = "f16"
-    flash_attn: bool = True
     state_bytes: int = 0
     products: int = 0
     label: str = ""  # the model and file type
-    depth_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +90,7 @@ class RatesFit:
         )
 
     def attention_rate(self, key: str, threads: int) -> Estimate:
-        """Return the KV bytes per second of an attention setting (``attention_key``)."""
+        """Return the KV bytes per second of an attention setting (``attention_setting``)."""
 
         def rate(limit: float, attention: float, factor: float) -> float:
             return float(saturate(attention * factor * threads, limit, KV_SHARPNESS))
@@ -138,11 +136,6 @@ class RatesFit:
         return Estimate(value=value, relative_error=math.sqrt(max(variance, 0.0)))
 
 
-def attention_key(kv_type_k: str, kv_type_v: str, flash_attn: bool) -> str:
-    """Name an attention setting: ``F16:F16:on``."""
-    return f"{kv_type_k.upper()}:{kv_type_v.upper()}:{'on' if flash_attn else 'off'}"
-
-
 def fit_rates(rows: Sequence[RateRow], priors: KernelPriors) -> RatesFit:
     """Fit one machine's rates to at least one row of it.
 
@@ -153,10 +146,10 @@ def fit_rates(rows: Sequence[RateRow], priors: KernelPriors) -> RatesFit:
 
     Raises
     ------
-    ValueError : no rows, or one with a rate or thread count that is not positive.
+    ValueError : no rows, or one with a rate that is not positive.
     """
-    if not rows or any(not row.tokens_per_s > 0 or row.threads < 1 for row in rows):
-        raise ValueError("a fit needs rows with positive rates and thread counts")
+    if not rows or any(not row.tokens_per_s > 0 for row in rows):
+        raise ValueError("a fit needs rows with positive rates")
     problem = _Problem(rows, priors)
     fastest = max(row.tokens_per_s * sum(row.weight_bytes.values()) for row in rows)
     fits = [problem.solve(fastest * start) for start in LIMIT_STARTS]
@@ -171,7 +164,7 @@ class _Problem:
 
         seen = {name for row in rows for name in row.weight_bytes}
         self.types = sorted(seen | set(priors.types))
-        keys = {attention_key(r.kv_type_k, r.kv_type_v, r.flash_attn) for r in rows if r.kv_bytes}
+        keys = {attention_setting(r.setting) for r in rows if r.kv_bytes}
         self.keys = sorted(keys | set(priors.attention_keys))
         self.names = (*_FIXED, *self.types, *self.keys)
         beliefs = [priors.belief(name) for name in self.names]
@@ -184,11 +177,11 @@ class _Problem:
         self.places = np.array([self._key_place(row) for row in rows])
         self.state_bytes = np.array([float(row.state_bytes) for row in rows])
         self.products = np.array([float(row.products) for row in rows])
-        self.threads = np.array([float(row.threads) for row in rows])
+        self.threads = np.array([float(row.setting.threads) for row in rows])
         self.observed = -np.log([row.tokens_per_s for row in rows])
 
     def _key_place(self, row: RateRow) -> int:
-        key = attention_key(row.kv_type_k, row.kv_type_v, row.flash_attn)
+        key = attention_setting(row.setting)
         return self.keys.index(key) if key in self.keys else 0
 
     def seconds(self, logarithms: Any) -> Any:

@@ -10,6 +10,7 @@ from cpubound import stats
 from cpubound.cost.terms import BANDS, STRIDES, Grid, Term, add_up, attention_setting
 from cpubound.model.quant import quant_type
 from cpubound.profile.values import MAX_RELATIVE, EngineCalibration, RateTable
+from cpubound.setting import Setting
 
 # Types in the order in which one stands in for another, in time per weight, by how llama.cpp
 # stores them on x86: repacked into rows of eight (ggml-cpu/repack.cpp, 0c1e57098bba) or as they
@@ -218,20 +219,17 @@ def weight_rate(
 
 def attention_rate(
     engine: EngineCalibration,
-    kv_type_k: str,
-    kv_type_v: str,
-    flash_attn: bool,
+    setting: Setting,
     head_dim: int,
-    threads: int,
     query_heads: float = 4.0,
 ) -> Rate | None:
     """Return the KV bytes per second of attention to the first cells; None if not measured."""
-    setting = attention_setting(kv_type_k, kv_type_v, flash_attn)
+    name = attention_setting(setting)
     terms = [
-        Term(f"attention:{setting}:{head_dim}:{STRIDES[-1][0]}:{BANDS[0][0]}", query_heads, ""),
-        Term(f"kv:{setting}:{head_dim}", 1.0, ""),
+        Term(f"attention:{name}:{head_dim}:{STRIDES[-1][0]}:{BANDS[0][0]}", query_heads, ""),
+        Term(f"kv:{name}:{head_dim}", 1.0, ""),
     ]
-    return _rate(engine, threads, terms)
+    return _rate(engine, setting.threads, terms)
 
 
 def _rate(engine: EngineCalibration, threads: int, terms: Sequence[Term]) -> Rate | None:

@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 from cpubound.model.parts import part_of_role
 from cpubound.model.values import AttentionRead, ModelTraffic, WeightRead
+from cpubound.setting import Setting
 
 # Where the bands of a cache begin, in cells (python -m calibrate attention_form).
 BANDS: tuple[tuple[str, int], ...] = (("near", 0), ("deep", 2048), ("far", 8192))
@@ -83,7 +84,7 @@ def step_terms(
         terms.append(Term(f"state:{traffic.state_kind}", float(state_bytes), "recurrent"))
     terms += [Term("product", float(n), part) for part, n in _products(traffic).items()]
     terms.append(Term("token", 1.0, "rest"))
-    if traffic.batch == 1:
+    if traffic.setting.batch == 1:
         terms += _cached_terms(traffic, grid)
     return terms
 
@@ -96,9 +97,10 @@ def add_up(terms: Sequence[Term]) -> dict[str, float]:
     return {key: amount for key, amount in sums.items() if amount}
 
 
-def attention_setting(kv_type_k: str, kv_type_v: str, flash_attn: bool) -> str:
+def attention_setting(setting: Setting) -> str:
     """Name how attention runs: ``F16:F16:on``."""
-    return f"{kv_type_k.upper()}:{kv_type_v.upper()}:{'on' if flash_attn else 'off'}"
+    flash = "on" if setting.flash_attn else "off"
+    return f"{setting.kv_type_k.upper()}:{setting.kv_type_v.upper()}:{flash}"
 
 
 def hat_weights(knots: Sequence[int], value: float) -> dict[int, float]:
@@ -137,11 +139,11 @@ def _weight_terms(read: WeightRead, grid: Grid) -> Iterator[Term]:
 
 
 def _attention_terms(traffic: ModelTraffic, read: AttentionRead) -> Iterator[Term]:
-    cells = read.touched_cells if traffic.flash_attn else read.cells
+    cells = read.touched_cells if traffic.setting.flash_attn else read.cells
     if not read.cells or not cells:
         return
-    setting = attention_setting(traffic.kv_type_k, traffic.kv_type_v, traffic.flash_attn)
-    cell_bytes = traffic.batch * (read.k_bytes + read.v_bytes) / read.cells
+    setting = attention_setting(traffic.setting)
+    cell_bytes = traffic.setting.batch * (read.k_bytes + read.v_bytes) / read.cells
     yield Term(f"kv:{setting}:{read.head_dim_k}", cell_bytes * cells, "attention")
     for stride, share in _by_stride(read.k_bytes / (read.cells * max(read.layers, 1))):
         for band, within in _by_band(cells):
@@ -169,8 +171,8 @@ def _by_stride(n_bytes: float) -> Iterator[tuple[str, float]]:
 
 
 def _prompt_terms(traffic: ModelTraffic, read: AttentionRead) -> Iterator[Term]:
-    setting = attention_setting(traffic.kv_type_k, traffic.kv_type_v, traffic.flash_attn)
-    operations = traffic.batch * read.operations(traffic.flash_attn)
+    setting = attention_setting(traffic.setting)
+    operations = traffic.setting.batch * read.operations(traffic.setting.flash_attn)
     yield Term(f"prompt:{setting}:{read.head_dim_k}", float(operations), "attention")
 
 

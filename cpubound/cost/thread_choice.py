@@ -28,7 +28,7 @@ def thread_counts(profile: MachineProfile) -> tuple[int, ...]:
 
 def fewest_threads(predictions: Sequence[Prediction]) -> Prediction:
     """Return the prediction with the fewest threads within 3 % of the fastest."""
-    return min(near_best(predictions), key=lambda p: p.threads)
+    return min(near_best(predictions), key=lambda p: p.setting.threads)
 
 
 def near_best(predictions: Sequence[Prediction]) -> list[Prediction]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from cpubound.setting import Setting
+
 
 class SecondsByPart(msgspec.Struct, frozen=True, kw_only=True):
     """Where the time of one step goes: a token of each sequence."""
@@ -21,20 +23,14 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Decode speed of one model at one setting.
 
     ``tokens_per_s`` is the median of a settled run with a 90 % interval ``low`` … ``high``,
-    of all ``batch`` sequences together (each gets a ``batch``-th of it);
+    of all sequences of the batch together (each gets its share of it);
     ``fast_tokens_per_s`` the fast quartile (the quiet machine); ``ceiling_tokens_per_s`` all
     bytes over read bandwidth.
     """
 
     model: str
     quant_label: str
-    threads: int
-    depth_tokens: int
-    n_ctx: int
-    batch: int
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
+    setting: Setting
     tokens_per_s: float
     low: float
     high: float
@@ -44,7 +40,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     basis: str  # "engine", "kernel", "ceiling"
     bytes_per_token: int
     file_bytes: int
-    resident_bytes: int  # weights, KV cache of n_ctx cells, state
+    resident_bytes: int  # weights, KV cache of the allocated context, state
     seconds: SecondsByPart
     memory_seconds: float  # of ``seconds``: what would scale with the memory's bandwidth
     fits_in_memory: bool | None
@@ -61,12 +57,8 @@ class PromptPrediction(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     quant_label: str
-    threads: int
+    setting: Setting  # its depth is that before the prompt
     prompt_tokens: int
-    depth_tokens: int
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
     seconds: float
     low_s: float
     high_s: float

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import structs
 
 from cpubound.cost.law import MemoryLaw, rate_with_memory
 from cpubound.cost.predict import predict_decode
@@ -35,6 +36,7 @@ from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile, RateTable
+from cpubound.setting import Setting, split_kv_type
 from cpubound.theory.presets import find_preset
 
 _KINDS = ("bandwidth", "channels", "memory", "quant", "kv", "threads", "depth", "flash-attn")
@@ -42,7 +44,9 @@ _KINDS = ("bandwidth", "channels", "memory", "quant", "kv", "threads", "depth", 
 _READ = ("bytes:", "experts:", "kv:", "state:")
 _MAX_FACTOR = 100.0
 _MAX_COUNT = 2**27
-_MODULES = re.compile(r"(ddr\d-\d+)x(\d+)", re.IGNORECASE)
+_MODULES = re.compile(r"(ddr[0-9]-[0-9]{1,6})x([0-9]{1,6})", re.IGNORECASE | re.ASCII)
+_WHOLE = re.compile(r"[0-9]{1,9}")
+_DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,12 +54,7 @@ class Question:
     """A model at a setting, about which is asked."""
 
     spec: ModelSpec
-    threads: int
-    depth_tokens: int = 0
-    n_ctx: int | None = None
-    kv_type_k: str = "f16"
-    kv_type_v: str = "f16"
-    flash_attn: bool = True
+    setting: Setting
     memory_factor: float = 1.0
 
 
@@ -96,7 +95,7 @@ def ask(profile: MachineProfile, question: Question, change: str, law: MemoryLaw
             other = replace(law, sharpness=law.sharpness * share)
             p = _predict(faster_memory(profile, factor, other), changed)
             low, high = min(low, p.low), max(high, p.high)
-    after = msgspec.structs.replace(after, low=low, high=high)
+    after = structs.replace(after, low=low, high=high)
     rate = before.tokens_per_s
     return WhatIf(
         change=change,
@@ -118,7 +117,7 @@ def faster_memory(profile: MachineProfile, factor: float, law: MemoryLaw) -> Mac
         return rate_with_memory(rate, factor, law) / rate
 
     bandwidth = tuple(
-        msgspec.structs.replace(
+        structs.replace(
             row, samples_s=tuple(s / scale(row.median_bytes_per_s) for s in row.samples_s)
         )
         for row in profile.bandwidth
@@ -126,8 +125,8 @@ def faster_memory(profile: MachineProfile, factor: float, law: MemoryLaw) -> Mac
     engine = profile.engine
     if engine is not None:
         tables = tuple(_scaled(table, factor, scale) for table in engine.tables)
-        engine = msgspec.structs.replace(engine, tables=tables)
-    return msgspec.structs.replace(profile, bandwidth=bandwidth, engine=engine)
+        engine = structs.replace(engine, tables=tables)
+    return structs.replace(profile, bandwidth=bandwidth, engine=engine)
 
 
 def _scaled(table: RateTable, factor: float, scale: Callable[[float], float]) -> RateTable:
@@ -140,19 +139,11 @@ def _scaled(table: RateTable, factor: float, scale: Callable[[float], float]) ->
         return before / scale(1 / before) if is_read and before > 0 else before
 
     after = tuple(seconds(k, s) for k, s in zip(table.keys, table.seconds, strict=True))
-    return msgspec.structs.replace(table, seconds=after)
+    return structs.replace(table, seconds=after)
 
 
 def _predict(profile: MachineProfile, q: Question) -> Prediction:
-    traffic = compute_traffic(
-        q.spec,
-        depth_tokens=q.depth_tokens,
-        n_ctx=q.n_ctx,
-        kv_type_k=q.kv_type_k,
-        kv_type_v=q.kv_type_v,
-        flash_attn=q.flash_attn,
-    )
-    return predict_decode(profile, traffic, q.threads)
+    return predict_decode(profile, compute_traffic(q.spec, q.setting), q.setting.threads)
 
 
 def _check_measured(
@@ -165,23 +156,22 @@ def _check_measured(
             "--types and one of its tensor types"
         )
     engine = profile.engine
-    table = table_at(engine.tables, before.threads) if engine is not None else None
+    table = table_at(engine.tables, before.setting.threads) if engine is not None else None
     if before.basis == "kernel":
-        table = estimate_table(profile, before.threads)
+        table = estimate_table(profile, before.setting.threads)
     if table is not None and _knows(table, before) and not _knows(table, after):
-        state = "on" if after.flash_attn else "off"
+        state = "on" if after.setting.flash_attn else "off"
         keys = [key.split(":") for key in table.keys if key.startswith("attention:")]
         known = ", ".join(sorted({f"{k}:{v}" for _, k, v, *_ in keys})).lower()
         raise ProfileError(
-            f"the profile has no attention rate for {after.kv_type_k}:{after.kv_type_v} with "
-            f"flash-attention {state} ({change}): measured were {known}"
+            f"the profile has no attention rate for {':'.join(after.setting.kv_types)} "
+            f"with flash-attention {state} ({change}): measured were {known}"
         )
 
 
 def _knows(table: RateTable, p: Prediction) -> bool:
     """Tell whether a table prices attention with a prediction's KV types."""
-    setting = attention_setting(p.kv_type_k, p.kv_type_v, p.flash_attn)
-    key = f"attention:{setting}:128:{STRIDES[0][0]}:{BANDS[0][0]}"
+    key = f"attention:{attention_setting(p.setting)}:128:{STRIDES[0][0]}:{BANDS[0][0]}"
     return find_price(table, key) is not None
 
 
@@ -203,21 +193,26 @@ def _apply(profile: MachineProfile, q: Question, change: str) -> Question:
         return replace(q, memory_factor=q.memory_factor * factor)
     if kind == "quant":
         return replace(q, spec=retype(q.spec, file_type(value).name))
+    return replace(q, setting=_changed_setting(q.setting, kind, value, change))
+
+
+def _changed_setting(setting: Setting, kind: str, value: str, change: str) -> Setting:
     if kind == "kv":
-        k, _, v = value.lower().partition(":")
-        flash_attn = q.flash_attn or needs_flash_attn(v or k)
-        return replace(q, kv_type_k=k, kv_type_v=v or k, flash_attn=flash_attn)
+        k, v = split_kv_type(value)
+        flash_attn = setting.flash_attn or needs_flash_attn(v)
+        return structs.replace(setting, kv_type_k=k, kv_type_v=v, flash_attn=flash_attn)
     if kind == "threads":
-        return replace(q, threads=_count(value, change, least=1))
+        return structs.replace(setting, threads=_count(value, change, least=1))
     if kind == "depth":
-        return replace(q, depth_tokens=_count(value, change, least=0), n_ctx=None)
+        depth = _count(value, change, least=0)
+        return structs.replace(setting, depth_tokens=depth, allocated_context_tokens=None)
     if value.lower() not in ("on", "off"):
         raise UsageError(f"flash-attn is on or off ({change})")
-    return replace(q, flash_attn=value.lower() == "on")
+    return structs.replace(setting, flash_attn=value.lower() == "on")
 
 
 def _count(value: str, change: str, *, least: int) -> int:
-    if not value.isascii() or not value.isdigit() or not least <= int(value) <= _MAX_COUNT:
+    if not _WHOLE.fullmatch(value) or not least <= int(value) <= _MAX_COUNT:
         raise UsageError(f"not a whole number of at least {least} ({change}): try 8")
     return int(value)
 
@@ -239,18 +234,15 @@ def _memory_factor(profile: MachineProfile, kind: str, value: str) -> float:
 def _bandwidth_factor(profile: MachineProfile, value: str) -> float:
     """Read ``1.5x``, or a bandwidth in GB/s beside the best that was measured."""
     text = value.lower().removesuffix("gb/s").strip()
-    try:
-        number = float(text.removesuffix("x"))
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
+    number = text.removesuffix("x")
+    if not _DECIMAL.fullmatch(number) or float(number) == 0:
         raise UsageError(f"no bandwidth ({value}): give a factor as 1.5x, or GB/s as 80")
     if text.endswith("x"):
-        return number
+        return float(number)
     rates = [m.median_bytes_per_s for m in profile.measurements("read", "anon_4k").values()]
     if not rates:
         raise ProfileError("the profile has no read bandwidth: run `cpubound calibrate` again")
-    return number * 1e9 / max(rates)
+    return float(number) * 1e9 / max(rates)
 
 
 def _module_bandwidth(text: str) -> float:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+_SQL = re.compile(r"[ \t]*(?:INSERT INTO|CREATE TABLE)\b", re.IGNORECASE)
+
 
 class UnreadableEntry(ValueError):
     """Text that is no row where one should be: names its line."""
@@ -23,9 +25,10 @@ def read_entries(text: str) -> Iterator[Mapping[str, Any]]:
     """
     if re.search(r'"(?:avg_ts|avg_ns|samples_ns)"\s*:', text):
         return _json_entries(text)
-    if re.search(r"^\s*(?:INSERT INTO|CREATE TABLE)\b", text, re.MULTILINE | re.IGNORECASE):
+    lines = text.splitlines()
+    if any(_SQL.match(line) for line in lines):
         raise UnreadableEntry("SQL: run llama-bench with -o json, jsonl, csv or md")
-    if any(_is_csv_header(line) for line in text.splitlines()):
+    if any(_is_csv_header(line) for line in lines):
         return _csv_entries(text)
     return _markdown_entries(text)
 

@@ -13,14 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cpubound import bounds
 from cpubound.engine.bench_formats import UnreadableEntry, read_entries
 from cpubound.errors import InputError
 from cpubound.llama_facts import needs_flash_attn
 
-# A sweep of a hundred models over a hundred settings takes 10 MB of JSON, a day of a busy
-# server's log some megabytes.
-MAX_FILE_BYTES = 16 * 2**20
-MAX_ROWS = 20_000
 MAX_NUMBER = 2**62
 MAX_TOKENS = 2**27
 MAX_THREADS = 2**16
@@ -183,14 +180,14 @@ def read_printed_file(path: Path, what: str) -> str:
             problem = "no such file" if not path.exists() else "not a file"
             raise InputError(f"{what} cannot be read ({path}: {problem}): give a text file")
         with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+            data = file.read(bounds.PRINTED_BYTES + 1)
     except OSError as error:
         raise InputError(
             f"{what} cannot be read ({path}: {error.strerror}): check its name and rights"
         ) from error
-    if len(data) > MAX_FILE_BYTES:
+    if len(data) > bounds.PRINTED_BYTES:
         raise InputError(
-            f"{what} is too large ({path}, over {MAX_FILE_BYTES // 2**20} MiB): "
+            f"{what} is too large ({path}, over {bounds.PRINTED_BYTES // 2**20} MiB): "
             "cut out the runs that you mean"
         )
     # PowerShell writes what it redirects as UTF-16.
@@ -203,8 +200,8 @@ def _parse(text: str, source: str) -> tuple[BenchRow, ...]:
     rows: list[BenchRow] = []
     try:
         for entry in read_entries(text):
-            if len(rows) == MAX_ROWS:
-                raise ValueError(f"more than {MAX_ROWS} rows")
+            if len(rows) == bounds.ROWS:
+                raise ValueError(f"more than {bounds.ROWS} rows")
             rows.append(_row(entry, len(rows) + 1))
     except UnreadableEntry as error:
         raise InputError(f"{source} cannot be read ({error}): {remedy}") from error

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import llama_cpp.llama_cpp as llama
+from msgspec import structs
 
 from cpubound.engine.kv_state import UnknownStateLayout, grow_state
 from cpubound.engine.library import Log
@@ -16,22 +17,12 @@ from cpubound.engine.values import RunSettings
 from cpubound.errors import MachineError
 from cpubound.llama_facts import N_UBATCH, pad_cells
 from cpubound.model.quant import quant_type
+from cpubound.setting import Setting
 
 # As llama-bench: tools/llama-bench/llama-bench.cpp, cmd_params_defaults (0c1e57098bba).
 N_BATCH = 2048
 # Tokens that are really computed before the cache is filled by repeating them.
 SEED_TOKENS = 32
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContextKey:
-    """What a context is made for; thread count and depth can change within it."""
-
-    n_ctx: int  # cells per sequence
-    sequences: int
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
 
 
 @dataclass(kw_only=True)
@@ -40,7 +31,7 @@ class Context:
 
     pointer: Any
     memory: Any  # None for models that keep nothing between steps (text diffusion)
-    key: ContextKey
+    setting: Setting  # of ``context_setting``
     vocabulary_size: int
     n_swa: int
     batch: Any
@@ -51,7 +42,7 @@ class Context:
 
     @property
     def sequences(self) -> int:
-        return self.key.sequences
+        return self.setting.batch
 
     def free(self) -> None:
         """Give the context's memory back."""
@@ -184,24 +175,25 @@ class Context:
         """Cells of the sliding-window cache, as src/llama-kv-cache-iswa.cpp sizes it."""
         if self.n_swa <= 0:
             return None
-        return pad_cells(min(self.key.n_ctx, self.n_swa + N_UBATCH))
+        return pad_cells(min(self.setting.n_ctx, self.n_swa + N_UBATCH))
 
 
-def context_key(settings: RunSettings) -> ContextKey:
-    """Choose the context for a setting, as llama-bench: depth and tokens (or prompt), padded."""
+def context_setting(settings: RunSettings) -> Setting:
+    """Return what a run's context is made for; thread count and depth can change within it.
+
+    As in llama-bench it holds depth and tokens (or prompt).
+    """
+    setting = settings.setting
     span = settings.tokens if settings.prompt_tokens is None else settings.prompt_tokens
-    return ContextKey(
-        n_ctx=pad_cells(max(settings.n_ctx or 0, settings.depth_tokens + span)),
-        sequences=settings.batch,
-        kv_type_k=settings.kv_type_k,
-        kv_type_v=settings.kv_type_v,
-        flash_attn=settings.flash_attn,
+    cells = max(setting.allocated_context_tokens or 0, setting.depth_tokens + span)
+    return structs.replace(
+        setting, threads=1, depth_tokens=0, allocated_context_tokens=pad_cells(cells)
     )
 
 
 def open_context(
     model: Any,
-    key: ContextKey,
+    setting: Setting,
     log: Log,
     *,
     vocabulary_size: int,
@@ -210,18 +202,18 @@ def open_context(
 ) -> Context:
     """Make a context of a loaded model; ``MachineError`` where llama.cpp cannot."""
     parameters = llama.llama_context_default_params()
-    parameters.n_ctx = key.n_ctx * key.sequences
+    parameters.n_ctx = setting.n_ctx * setting.batch
     parameters.n_batch = n_batch
     parameters.n_ubatch = N_UBATCH
-    parameters.n_seq_max = key.sequences
+    parameters.n_seq_max = setting.batch
     # As llama-batched-bench: each sequence has its own stream of cells.
     parameters.kv_unified = False
     parameters.swa_full = False
-    parameters.type_k = quant_type(key.kv_type_k).id
-    parameters.type_v = quant_type(key.kv_type_v).id
+    parameters.type_k = quant_type(setting.kv_type_k).id
+    parameters.type_v = quant_type(setting.kv_type_v).id
     parameters.flash_attn_type = (
         llama.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        if key.flash_attn
+        if setting.flash_attn
         else llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
     )
     if callback is not None:
@@ -229,16 +221,16 @@ def open_context(
     pointer = llama.llama_init_from_model(model, parameters)
     if not pointer:
         raise MachineError(
-            f"llama.cpp cannot make a context (n_ctx {key.n_ctx} × {key.sequences}, KV "
-            f"{key.kv_type_k}:{key.kv_type_v}): {log.reason()}"
+            f"llama.cpp cannot make a context (n_ctx {setting.n_ctx} × {setting.batch}, KV "
+            f"{setting.kv_type_k}:{setting.kv_type_v}): {log.reason()}"
         )
     return Context(
         pointer=pointer,
         memory=llama.llama_get_memory(pointer),
-        key=key,
+        setting=setting,
         vocabulary_size=vocabulary_size,
         n_swa=llama.llama_model_n_swa(model),
-        batch=llama.llama_batch_init(max(n_batch, key.sequences), 0, 1),
+        batch=llama.llama_batch_init(max(n_batch, setting.batch), 0, 1),
         log=log,
         callback=callback,
     )

@@ -15,7 +15,7 @@ from cpubound.engine import protocol
 from cpubound.engine.child import INSTALL, WORKER_COMMAND, ChildProcess
 from cpubound.engine.values import EngineIdentity, GraphCount, Observation, PartTimes, RunSettings
 from cpubound.errors import EngineCrashed, EngineUnavailable, UsageError
-from cpubound.llama_facts import check_batch, check_kv_types
+from cpubound.llama_facts import check_batch
 from cpubound.model.values import QuantType
 
 _Reply = TypeVar("_Reply")
@@ -173,20 +173,16 @@ def open_runner() -> LlamaCppRunner:
 def check_settings(settings: RunSettings) -> None:
     """Refuse with ``UsageError`` what llama.cpp would refuse, or die of."""
     for label, value, least in (
-        ("thread count", settings.threads, 1),
         ("token count", settings.tokens, 1),
-        ("batch", settings.batch, 1),
-        ("depth", settings.depth_tokens, 0),
         ("prompt", 1 if settings.prompt_tokens is None else settings.prompt_tokens, 1),
     ):
         if value < least:
             raise UsageError(f"{label} out of range ({value}): give at least {least}")
-    check_batch(settings.batch)
-    check_kv_types(settings.kv_type_k, settings.kv_type_v, flash_attn=settings.flash_attn)
-    if settings.prompt_tokens is not None and settings.batch > 1:
-        raise UsageError(f"a prompt is one sequence (batch {settings.batch}): give batch 1")
-    needed = settings.depth_tokens + (settings.prompt_tokens or settings.tokens)
-    if settings.n_ctx is not None and settings.n_ctx < needed:
-        raise UsageError(
-            f"context too small (n_ctx {settings.n_ctx}): depth and tokens need {needed}"
-        )
+    setting = settings.setting
+    check_batch(setting.batch)
+    if settings.prompt_tokens is not None and setting.batch > 1:
+        raise UsageError(f"a prompt is one sequence (batch {setting.batch}): give batch 1")
+    needed = setting.depth_tokens + (settings.prompt_tokens or settings.tokens)
+    allocated = setting.allocated_context_tokens
+    if allocated is not None and allocated < needed:
+        raise UsageError(f"context too small (n_ctx {allocated}): depth and tokens need {needed}")

@@ -57,7 +57,7 @@ def watch_decode(
     first = runner.run(msgspec.structs.replace(settings, tokens=MIN_TOKENS))
     tokens = max(MIN_TOKENS, min(MAX_TOKENS, round(RUN_SECONDS / stats.median(first.samples_s))))
     here = msgspec.structs.replace(settings, tokens=tokens)
-    bandwidth = _measure(reference, settings.threads)
+    bandwidth = _measure(reference, settings.setting.threads)
     runs_s: list[tuple[float, ...]] = []
     pid = runner.pid or 0
     started = clock()
@@ -65,10 +65,10 @@ def watch_decode(
         while len(runs_s) < MIN_RUNS or clock() - started < seconds:
             runs_s.append(runner.run(here).samples_s)
             progress("watching", min(1.0, (clock() - started) / seconds))
-    bandwidth += _measure(reference, settings.threads)
+    bandwidth += _measure(reference, settings.setting.threads)
     facts = live_facts(
         runs_s,
-        settings.threads,
+        settings.setting.threads,
         watch.samples,
         watch.processes,
         without={pid, os.getpid()},

@@ -113,9 +113,9 @@ class LlamaBenchRunner:
         EngineCrashed : llama-bench ended by a signal, or its answer cannot be read.
         """
         check_settings(settings)
-        if settings.batch > 1:
+        if settings.setting.batch > 1:
             raise UsageError(
-                f"llama-bench decodes one sequence (batch {settings.batch}): "
+                f"llama-bench decodes one sequence (batch {settings.setting.batch}): "
                 "use the llama-cpp-python engine"
             )
         if not Path(settings.model_path).is_file():
@@ -167,11 +167,16 @@ class LlamaBenchRunner:
             arguments += ["-p", "0", "-n", str(settings.tokens), "-r", str(self._repetitions)]
         else:
             arguments += ["-p", str(settings.prompt_tokens), "-n", "0", "-r", str(settings.tokens)]
-        arguments += ["-t", str(settings.threads), "-fa", str(int(settings.flash_attn))]
-        arguments += ["-ctk", settings.kv_type_k, "-ctv", settings.kv_type_v]
+        arguments += [
+            "-t",
+            str(settings.setting.threads),
+            "-fa",
+            str(int(settings.setting.flash_attn)),
+        ]
+        arguments += ["-ctk", settings.setting.kv_type_k, "-ctv", settings.setting.kv_type_v]
         # Options that not every build has are given only where they say something.
-        if settings.depth_tokens:
-            arguments += ["-d", str(settings.depth_tokens)]
+        if settings.setting.depth_tokens:
+            arguments += ["-d", str(settings.setting.depth_tokens)]
         if not settings.mmap:
             # Builds before the load modes called it mmap.
             has_load_mode = "--load-mode" in self._help()

@@ -16,13 +16,14 @@ from collections.abc import Sequence
 
 import llama_cpp.llama_cpp as llama
 
-from cpubound.engine.context import Context, ContextKey, open_context
+from cpubound.engine.context import Context, open_context
 from cpubound.engine.graph import COMPUTE, WEIGHTS, GraphReader, GraphTensor, root_of
 from cpubound.engine.library import Log, ggml_library
 from cpubound.engine.parts import Node, Segment, every_operator, find_segments
 from cpubound.engine.values import PartTimes, RunSettings
 from cpubound.errors import MachineError
 from cpubound.llama_facts import N_UBATCH
+from cpubound.setting import Setting
 
 
 class PartObserver:
@@ -119,12 +120,12 @@ class PartObserver:
 class ObservedContext:
     """A context whose steps can be looked into."""
 
-    def __init__(self, model: object, key: ContextKey, log: Log, vocabulary_size: int) -> None:
+    def __init__(self, model: object, setting: Setting, log: Log, vocabulary_size: int) -> None:
         self._observer = PartObserver()
         callback = llama.ggml_backend_sched_eval_callback(self._observer.observe)
         self._context: Context = open_context(
             model,
-            key,
+            setting,
             log,
             vocabulary_size=vocabulary_size,
             n_batch=N_UBATCH,
@@ -140,8 +141,8 @@ class ObservedContext:
 
         Raises ``MachineError`` if no step had the operators of the warm-up step.
         """
-        context, observer, depth = self._context, self._observer, settings.depth_tokens
-        context.set_threads(settings.threads)
+        context, observer, depth = self._context, self._observer, settings.setting.depth_tokens
+        context.set_threads(settings.setting.threads)
         randomness = random.Random(depth * 1000003 + settings.tokens)
         observer.rest()
         context.set_depth(depth, randomness, False)

@@ -13,13 +13,14 @@ from typing import Any
 import llama_cpp.llama_cpp as llama
 
 from cpubound.engine import graph
-from cpubound.engine.context import Context, ContextKey, context_key, open_context
+from cpubound.engine.context import Context, context_setting, open_context
 from cpubound.engine.library import Log, ggml_library
 from cpubound.engine.observer import ObservedContext
 from cpubound.engine.protocol import Rotated, Tokens
 from cpubound.engine.values import GraphCount, PartTimes, RunSettings
 from cpubound.errors import MachineError, ModelFileError, UsageError
 from cpubound.llama_facts import N_UBATCH
+from cpubound.setting import Setting
 
 # Contexts kept per model: a KV cache is memory, and filling a new one takes well under a second.
 CONTEXTS_KEPT = 4
@@ -36,8 +37,8 @@ class Model:
     pointer: Any
     vocabulary_size: int
     load_s: float
-    contexts: dict[ContextKey, Context] = field(default_factory=dict)
-    observed: dict[ContextKey, ObservedContext] = field(default_factory=dict)
+    contexts: dict[Setting, Context] = field(default_factory=dict)
+    observed: dict[Setting, ObservedContext] = field(default_factory=dict)
 
     def free(self) -> None:
         for observed in self.observed.values():
@@ -69,8 +70,8 @@ class Session:
         self._pin(settings.cpus)
         model, load_s = self._model(settings)
         context = self._context(model, settings)
-        context.set_threads(settings.threads)
-        depth = settings.depth_tokens
+        context.set_threads(settings.setting.threads)
+        depth = settings.setting.depth_tokens
         randomness = random.Random(depth * 1000003 + settings.tokens)
         if settings.prompt_tokens is None:
             context.set_depth(depth, randomness, prefill)
@@ -100,14 +101,14 @@ class Session:
             kept = max(CONTEXTS_KEPT, len(runs))
             turns.append((settings, self._context(model, settings, kept)))
         for settings, context in order.sample(turns, len(turns)):
-            context.set_threads(settings.threads)
-            context.set_depth(settings.depth_tokens, order, False)
-            context.decode_steps(settings.depth_tokens, 1, order)
+            context.set_threads(settings.setting.threads)
+            context.set_depth(settings.setting.depth_tokens, order, False)
+            context.decode_steps(settings.setting.depth_tokens, 1, order)
         samples: list[list[float]] = [[] for _ in turns]
         for number in range(1, passes + 1):
             for place in order.sample(range(len(turns)), len(turns)):
                 settings, context = turns[place]
-                (time_ns,) = context.decode_steps(settings.depth_tokens + number, 1, order)
+                (time_ns,) = context.decode_steps(settings.setting.depth_tokens + number, 1, order)
                 samples[place].append(time_ns / 1e9)
         return Rotated(samples_s=tuple(tuple(row) for row in samples))
 
@@ -118,18 +119,18 @@ class Session:
         callback = llama.ggml_backend_sched_eval_callback(counter.observe)
         context = open_context(
             model.pointer,
-            context_key(settings),
+            context_setting(settings),
             self.log,
             vocabulary_size=model.vocabulary_size,
             n_batch=N_UBATCH,
             callback=callback,
         )
         try:
-            context.set_threads(settings.threads)
+            context.set_threads(settings.setting.threads)
             randomness = random.Random(0)
-            context.set_depth(settings.depth_tokens, randomness, False)
+            context.set_depth(settings.setting.depth_tokens, randomness, False)
             counter.start()
-            context.decode_steps(settings.depth_tokens, 1, randomness)
+            context.decode_steps(settings.setting.depth_tokens, 1, randomness)
             return counter.result()
         finally:
             context.free()
@@ -138,7 +139,7 @@ class Session:
         """Time the parts of decode steps, in a context that is kept for it."""
         self._pin(settings.cpus)
         model, _ = self._model(settings)
-        key = context_key(settings)
+        key = context_setting(settings)
         if key not in model.observed:
             for other in list(model.observed):
                 model.observed.pop(other).free()
@@ -204,7 +205,7 @@ class Session:
         return model, load_s
 
     def _context(self, model: Model, settings: RunSettings, kept: int = CONTEXTS_KEPT) -> Context:
-        key = context_key(settings)
+        key = context_setting(settings)
         context = model.contexts.pop(key, None)
         if context is None:
             while len(model.contexts) >= kept:
@@ -221,7 +222,7 @@ def _prompt_times_ns(
     context: Context, settings: RunSettings, randomness: random.Random, prefill: bool
 ) -> list[int]:
     """Process the prompt ``settings.tokens`` times, each behind a cache of the same depth."""
-    depth, prompt = settings.depth_tokens, settings.prompt_tokens or 1
+    depth, prompt = settings.setting.depth_tokens, settings.prompt_tokens or 1
     warm_up = 1 if prompt <= PROMPT_WARM_UP else 0
     times_ns = []
     for _ in range(settings.tokens + warm_up):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from cpubound.setting import Setting
+
 
 class EngineIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Which llama.cpp this is. Rates measured through one build are not another's."""
@@ -26,16 +28,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model_path: str
-    threads: int
-    depth_tokens: int = 0
+    setting: Setting  # without an allocated context: depth + tokens, as llama-bench
     tokens: int = 32
-    batch: int = 1
     prompt_tokens: int | None = None
     all_logits: bool = False
-    n_ctx: int | None = None  # None: depth + tokens, as llama-bench
-    kv_type_k: str = "f16"
-    kv_type_v: str = "f16"
-    flash_attn: bool = False
     repack: bool = True
     mmap: bool = True
     cpus: tuple[int, ...] | None = None

@@ -8,11 +8,12 @@ import stat
 from functools import lru_cache
 from pathlib import Path
 
+from cpubound import bounds
+
 CpuSet = frozenset[int]
 
 # Linux kernels are built for at most 8,192 CPUs; a larger number is a damaged file.
 MAX_CPUS = 16_384
-_MAX_FILE_BYTES = 8 * 2**20
 _RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7})(?::([0-9]{1,7})(?:/([0-9]{1,7}))?)?)?")
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})")
 _SIZE = re.compile(r"([0-9]{1,15})\s*([KMGTkmgt]?)(?:i?[Bb])?")
@@ -203,7 +204,7 @@ class Root:
 
 def _read_all(handle: int) -> bytes:
     chunks = []
-    left = _MAX_FILE_BYTES
+    left = bounds.MACHINE_FILE_BYTES
     while left > 0:
         chunk = os.read(handle, min(left, 2**16))
         if not chunk:

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from cpubound import stats
 from cpubound.cost.engine_rates import derive_tables
 from cpubound.cost.terms import Grid
@@ -140,18 +142,18 @@ def _cells(
     """Yield every cell; prompts, which scale with threads, at the ends of the counts."""
     fewest, most = min(thread_counts), max(thread_counts)
     for probe in probes:
-        for setting in probe.cells:
+        for cell in probe.cells:
             counts = list(thread_counts)
-            if setting.prompt_tokens is not None:
-                is_rare = probe.is_batch and setting.prompt_tokens not in plan.batch_tokens_fewest
+            if cell.prompt_tokens is not None:
+                is_rare = probe.is_batch and cell.prompt_tokens not in plan.batch_tokens_fewest
                 counts = [most] if is_rare else sorted({fewest, most})
             for threads in counts:
-                cell = MeasuredCell(
-                    probe=probe, setting=setting, threads=threads, tokens=PASSES + 1, grid=grid
+                measured = MeasuredCell(
+                    probe=probe, cell=cell, threads=threads, tokens=PASSES + 1, grid=grid
                 )
-                if not setting.takes_turns:
-                    cell.tokens = _first_tokens(cell)
-                yield cell
+                if not cell.takes_turns:
+                    measured.tokens = _first_tokens(measured)
+                yield measured
 
 
 def _groups(probes: Sequence[Probe], open_bytes: int) -> Iterator[list[Probe]]:
@@ -184,9 +186,7 @@ def _split(cells: Sequence[MeasuredCell], at_least: int) -> list[list[MeasuredCe
 def _open_size(probe: Probe) -> int:
     """Return what a probe takes while it is open: its weights and its caches."""
     caches = {
-        (c.depth_tokens, c.kv_type_k, c.flash_attn): probe_traffic(probe, c, PASSES)
-        for c in probe.cells
-        if c.prompt_tokens is None
+        c.setting: probe_traffic(probe, c, PASSES) for c in probe.cells if c.prompt_tokens is None
     }
     return probe.file_bytes + sum(t.kv_read_bytes for t in caches.values())
 
@@ -220,8 +220,8 @@ class _Stage:
         self._make_room(probes)
         for threads in self.order.sample(counts := sorted({c.threads for c in cells}), len(counts)):
             mine = [c for c in cells if c.threads == threads and c.probe.name not in self.failed]
-            in_turn = [c for c in mine if c.setting.takes_turns]
-            alone = [c for c in mine if not c.setting.takes_turns]
+            in_turn = [c for c in mine if c.cell.takes_turns]
+            alone = [c for c in mine if not c.cell.takes_turns]
             reference = self._reference(threads)
             self.order.shuffle(in_turn)
             for cells_in_turn in _split(in_turn, self._turn_bytes):
@@ -269,36 +269,36 @@ class _Stage:
             return False
         return True
 
-    def _run(self, cell: MeasuredCell, reference: float) -> None:
-        if cell.probe.name in self.failed:
+    def _run(self, measured: MeasuredCell, reference: float) -> None:
+        if measured.probe.name in self.failed:
             return
-        settings = self._settings(cell)
+        settings = self._settings(measured)
         try:
             samples = self._runner.run(settings).samples_s
         except EngineUnavailable:
             raise
         except (MachineError, ModelFileError) as error:
-            self.failed[cell.probe.name] = str(error)
+            self.failed[measured.probe.name] = str(error)
             return
-        cell.runs_s.append(samples)
-        cell.references.append(reference)
-        if cell.setting.prompt_tokens is None:
-            cell.tokens = _tokens_for(stats.median(samples))
+        measured.runs_s.append(samples)
+        measured.references.append(reference)
+        if measured.cell.prompt_tokens is None:
+            measured.tokens = _tokens_for(stats.median(samples))
 
-    def _settings(self, cell: MeasuredCell) -> RunSettings:
-        setting = cell.setting
-        span = MAX_PROMPT_TOKENS if setting.prompt_tokens is not None else MAX_TOKENS + 1
+    def _settings(self, measured: MeasuredCell) -> RunSettings:
+        prompt_tokens = measured.cell.prompt_tokens
+        span = MAX_PROMPT_TOKENS if prompt_tokens is not None else MAX_TOKENS + 1
+        deepest = max(c.setting.depth_tokens for c in measured.probe.cells)
         return RunSettings(
-            model_path=str(self._open_file(cell.probe)),
-            threads=cell.threads,
-            depth_tokens=setting.depth_tokens,
-            tokens=cell.tokens,
-            prompt_tokens=setting.prompt_tokens,
-            all_logits=cell.probe.is_batch,
-            n_ctx=max(c.depth_tokens for c in cell.probe.cells) + span,
-            kv_type_k=setting.kv_type_k,
-            kv_type_v=setting.kv_type_v,
-            flash_attn=setting.flash_attn,
+            model_path=str(self._open_file(measured.probe)),
+            setting=structs.replace(
+                measured.cell.setting,
+                threads=measured.threads,
+                allocated_context_tokens=deepest + span,
+            ),
+            tokens=measured.tokens,
+            prompt_tokens=prompt_tokens,
+            all_logits=measured.probe.is_batch,
         )
 
     def _open_file(self, probe: Probe) -> Path:
@@ -324,12 +324,12 @@ class _Stage:
             path.unlink()
 
 
-def _first_tokens(cell: MeasuredCell) -> int:
+def _first_tokens(measured: MeasuredCell) -> int:
     """Return the tokens of a run, or how often a prompt is processed: short ones more often."""
-    if cell.setting.prompt_tokens is not None:
-        fewer = cell.setting.prompt_tokens // 16
+    if measured.cell.prompt_tokens is not None:
+        fewer = measured.cell.prompt_tokens // 16
         return max(FEWEST_PROMPT_REPETITIONS, MOST_PROMPT_REPETITIONS - fewer)
-    traffic = probe_traffic(cell.probe, cell.setting, MIN_TOKENS)
+    traffic = probe_traffic(measured.probe, measured.cell, MIN_TOKENS)
     return _tokens_for(traffic.weights_read_bytes / GUESSED_BYTES_PER_S)
 
 
@@ -339,7 +339,7 @@ def _tokens_for(seconds_per_token: float) -> int:
 
 def _noise_floor(cells: Sequence[MeasuredCell]) -> float:
     """Return how well one half of a cell's runs predicts the other: the median over cells."""
-    decoded = [cell for cell in cells if cell.setting.prompt_tokens is None]
-    distances = [stats.split_half_distance(cell.runs_s) for cell in decoded]
+    decoded = [m for m in cells if m.cell.prompt_tokens is None]
+    distances = [stats.split_half_distance(m.runs_s) for m in decoded]
     known = [distance for distance in distances if distance is not None]
     return stats.median(known) if known else 0.0

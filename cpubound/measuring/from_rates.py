@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+from msgspec import structs
+
 from cpubound import __version__
 from cpubound.cost.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors
-from cpubound.cost.rate_fit import Estimate, RateRow, RatesFit, attention_key, fit_rates
-from cpubound.cost.terms import BANDS, STRIDES
+from cpubound.cost.rate_fit import Estimate, RateRow, RatesFit, fit_rates
+from cpubound.cost.terms import BANDS, STRIDES, attention_setting
 from cpubound.engine.values import EngineIdentity
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import Machine
@@ -39,14 +41,10 @@ def rate_row(traffic: ModelTraffic, threads: int, tokens_per_s: float) -> RateRo
         weight_bytes[name] += n_bytes
     return RateRow(
         tokens_per_s=tokens_per_s,
-        threads=threads,
+        setting=structs.replace(traffic.setting, threads=threads),
         label=f"{traffic.model} {traffic.quant_label}",
-        depth_tokens=traffic.depth_tokens,
         weight_bytes=dict(weight_bytes),
         kv_bytes=traffic.attention_read_bytes,
-        kv_type_k=traffic.kv_type_k,
-        kv_type_v=traffic.kv_type_v,
-        flash_attn=traffic.flash_attn,
         state_bytes=traffic.state_read_bytes + traffic.state_write_bytes,
         products=traffic.matrix_products,
     )
@@ -76,8 +74,8 @@ def profile_from_rates(
     """
     isa = isa_of_cpu(cpu_model)
     fit = fit_rates(rows, priors or kernel_priors(isa))
-    counts = _table_counts([row.threads for row in rows])
-    most = max(row.threads for row in rows)
+    counts = _table_counts([row.setting.threads for row in rows])
+    most = max(row.setting.threads for row in rows)
     plural = "" if len(rows) == 1 else "s"
     return MachineProfile(
         machine=_machine(cpu_model, _ARCHITECTURES.get(isa or "", "unknown"), most),
@@ -103,18 +101,18 @@ def profile_from_rates(
 
 def _probe_run(row: RateRow) -> ProbeRun:
     """Keep a row as what was observed: its evidence travels with the profile."""
-    setting = attention_key(row.kv_type_k, row.kv_type_v, row.flash_attn)
+    setting = row.setting
     return ProbeRun(
         probe=row.label,
         type=max(row.weight_bytes, key=lambda name: row.weight_bytes[name], default="unknown"),
-        threads=row.threads,
-        depth_tokens=row.depth_tokens,
-        kv_type_k=row.kv_type_k,
-        kv_type_v=row.kv_type_v,
-        flash_attn=row.flash_attn,
+        threads=setting.threads,
+        depth_tokens=setting.depth_tokens,
+        kv_type_k=setting.kv_type_k,
+        kv_type_v=setting.kv_type_v,
+        flash_attn=setting.flash_attn,
         terms={
             **{f"bytes:{name}": float(n) for name, n in row.weight_bytes.items()},
-            f"kv:{setting}:{ANY_HEAD_DIM}": float(row.kv_bytes),
+            f"kv:{attention_setting(setting)}:{ANY_HEAD_DIM}": float(row.kv_bytes),
             "product": float(row.products),
         },
         samples_s=(1 / row.tokens_per_s,),

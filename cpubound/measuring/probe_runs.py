@@ -12,10 +12,10 @@ from cpubound.profile.values import ProbeRun
 
 @dataclass(kw_only=True)
 class MeasuredCell:
-    """One (probe, setting, threads) with what was seen of it so far."""
+    """One cell of a probe at a thread count with what was seen of it so far."""
 
     probe: Probe
-    setting: ProbeCell
+    cell: ProbeCell
     threads: int
     tokens: int
     grid: Grid
@@ -25,7 +25,7 @@ class MeasuredCell:
     @cached_property
     def turn_bytes(self) -> int:
         """Bytes that a token of it reads: what it pushes out of the caches in its turn."""
-        traffic = probe_traffic(self.probe, self.setting, self.tokens)
+        traffic = probe_traffic(self.probe, self.cell, self.tokens)
         return traffic.weights_read_bytes + traffic.kv_read_bytes
 
     @property
@@ -34,17 +34,18 @@ class MeasuredCell:
 
     def record(self) -> ProbeRun:
         """Return the equation's amounts and every token's (or prompt's) time."""
+        setting = self.cell.setting
         return ProbeRun(
             probe=self.probe.name,
             type=self.probe.type,
             threads=self.threads,
-            depth_tokens=self.setting.depth_tokens,
-            kv_type_k=self.setting.kv_type_k,
-            kv_type_v=self.setting.kv_type_v,
-            flash_attn=self.setting.flash_attn,
-            terms=probe_terms(self.probe, self.setting, self.tokens, self.grid),
+            depth_tokens=setting.depth_tokens,
+            kv_type_k=setting.kv_type_k,
+            kv_type_v=setting.kv_type_v,
+            flash_attn=setting.flash_attn,
+            terms=probe_terms(self.probe, self.cell, self.tokens, self.grid),
             samples_s=self.samples_s,
             reference_bytes_per_s=tuple(self.references),
-            takes_turns=self.setting.takes_turns,
-            prompt_tokens=self.setting.prompt_tokens,
+            takes_turns=self.cell.takes_turns,
+            prompt_tokens=self.cell.prompt_tokens,
         )

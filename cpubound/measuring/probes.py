@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from cpubound.cost.terms import Grid, add_up, step_terms
 from cpubound.measuring.plan import (
     AttentionShape,
@@ -21,6 +23,7 @@ from cpubound.model.layout import build_model
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic, Tensor
+from cpubound.setting import Setting
 
 # Small enough that the output matrix weighs nothing beside the layers.
 PROBE_VOCABULARY = 512
@@ -57,21 +60,18 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeCell:
-    """One setting of a probe; thread counts come on top.
+    """One setting of a probe, at every thread count that is measured.
 
     It decodes in turn with other probes, or alone; or, with ``prompt_tokens``, it processes a
     prompt behind the depth.
     """
 
-    depth_tokens: int
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
+    setting: Setting
     takes_turns: bool = True
     prompt_tokens: int | None = None
 
 
-EMPTY_CACHE = ProbeCell(depth_tokens=0, kv_type_k="f16", kv_type_v="f16", flash_attn=True)
+EMPTY_CACHE = ProbeCell(setting=Setting())
 ALONE = replace(EMPTY_CACHE, takes_turns=False)
 
 # Of fewer layers than these the sizes of models for the cache would be too coarse.
@@ -137,14 +137,9 @@ def probe_terms(probe: Probe, cell: ProbeCell, tokens: int, grid: Grid) -> dict[
 
 def probe_traffic(probe: Probe, cell: ProbeCell, tokens: int) -> ModelTraffic:
     """Return what the probe moves in the middle of a run of ``tokens`` tokens, or of its prompt."""
-    return compute_traffic(
-        probe.spec,
-        depth_tokens=cell.depth_tokens + (cell.prompt_tokens or tokens) // 2,
-        batch=cell.prompt_tokens or 1,
-        kv_type_k=cell.kv_type_k,
-        kv_type_v=cell.kv_type_v,
-        flash_attn=cell.flash_attn,
-    )
+    middle = cell.setting.depth_tokens + (cell.prompt_tokens or tokens) // 2
+    setting = structs.replace(cell.setting, depth_tokens=middle, batch=cell.prompt_tokens or 1)
+    return compute_traffic(probe.spec, setting)
 
 
 def _weight_probe(shape: ProbeShape, type_name: str, target_bytes: int) -> Probe:
@@ -220,10 +215,7 @@ def _attention_prompt_probe(shape: AttentionShape, plan: Plan) -> Probe:
     name = f"{shape.name}-prompt-{shape.layers}x{shape.width}"
     cells = tuple(
         ProbeCell(
-            depth_tokens=depth,
-            kv_type_k=k,
-            kv_type_v=v,
-            flash_attn=flash_attn,
+            setting=Setting(depth_tokens=depth, kv_type_k=k, kv_type_v=v, flash_attn=flash_attn),
             takes_turns=False,
             prompt_tokens=ATTENTION_PROMPT_TOKENS,
         )
@@ -239,7 +231,9 @@ def _attention_probe(shape: AttentionShape, depth: int, plan: Plan) -> Probe:
     helper = helper_types(plan)[0]
     name = f"{shape.name}-{shape.layers}x{shape.width}-{depth}"
     cells = tuple(
-        ProbeCell(depth_tokens=depth, kv_type_k=k, kv_type_v=v, flash_attn=flash_attn)
+        ProbeCell(
+            setting=Setting(depth_tokens=depth, kv_type_k=k, kv_type_v=v, flash_attn=flash_attn)
+        )
         for k, v, flash_attn in plan.attention
         if not shape.far or (k, v) == ("f16", "f16")
     )

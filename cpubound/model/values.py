@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from cpubound.setting import Setting
+
 # Matrix products of a layer of experts: up, gate and down.
 EXPERT_PRODUCTS = 3
 
@@ -130,7 +132,7 @@ class ModelTraffic:
     """Bytes that one decode step reads and writes at a setting.
 
     ``weights`` lists every read of weights; the sums by type and role are derived. KV
-    figures are for all ``batch`` sequences together, as the graph spans them.
+    figures are for all sequences of the batch together, as the graph spans them.
     """
 
     model: str
@@ -139,12 +141,7 @@ class ModelTraffic:
     parameters: int
     active_parameters: int
     file_bytes: int
-    depth_tokens: int
-    n_ctx: int
-    batch: int
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
+    setting: Setting  # its thread count means nothing here
     weights: tuple[WeightRead, ...]
     attention: tuple[AttentionRead, ...]
     kv_write_bytes: int
@@ -174,19 +171,19 @@ class ModelTraffic:
     @property
     def kv_read_bytes(self) -> int:
         """KV cache read, as the graph spans it."""
-        return self.batch * sum(a.k_bytes + a.v_bytes for a in self.attention)
+        return self.setting.batch * sum(a.k_bytes + a.v_bytes for a in self.attention)
 
     @property
     def kv_touched_bytes(self) -> int:
         """KV cache read when masked cells are skipped, as flash-attention does."""
-        return self.batch * sum(
+        return self.setting.batch * sum(
             (a.k_bytes + a.v_bytes) * a.touched_cells // a.cells for a in self.attention if a.cells
         )
 
     @property
     def attention_read_bytes(self) -> int:
         """KV cache that attention reads: what is touched with flash-attention, else all spanned."""
-        return self.kv_touched_bytes if self.flash_attn else self.kv_read_bytes
+        return self.kv_touched_bytes if self.setting.flash_attn else self.kv_read_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -231,7 +228,7 @@ class ModelTraffic:
 
         Of all layers together, as ``AttentionRead.operations``.
         """
-        return sum(a.operations(self.flash_attn) for a in self.attention)
+        return sum(a.operations(self.setting.flash_attn) for a in self.attention)
 
     @property
     def expert_layers(self) -> int:

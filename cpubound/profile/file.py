@@ -9,17 +9,16 @@ from typing import Any
 
 import msgspec
 
+from cpubound import bounds
 from cpubound.errors import MachineError, ProfileError, UsageError
+from cpubound.foreign import as_unicode, show_values
 from cpubound.profile.values import SCHEMA, SCHEMA_NAME, SCHEMA_VERSION, MachineProfile
 from cpubound.temporary import check_place, write_file
-
-# A profile of a 1,024-CPU machine with every sample is under 2 MiB.
-MAX_FILE_BYTES = 64 * 2**20
 
 
 def profile_document(profile: MachineProfile) -> dict[str, Any]:
     """Return the profile as the JSON document ``cpubound.profile/2``."""
-    document: dict[str, Any] = msgspec.to_builtins(profile)
+    document: dict[str, Any] = show_values(msgspec.to_builtins(profile), as_unicode)
     for name in ("bandwidth", "placements", "nodes"):
         for row, measurement in zip(document[name], getattr(profile, name), strict=True):
             row["best_bytes_per_s"] = measurement.best_bytes_per_s
@@ -103,7 +102,7 @@ def read_profile_file(path: Path) -> bytes:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ProfileError(f"{path} is no cpubound profile (not a file): give a saved one")
-    if status.st_size > MAX_FILE_BYTES:
+    if status.st_size > bounds.PROFILE_BYTES:
         raise ProfileError(f"{path} is no cpubound profile (too large): calibrate again")
     return path.read_bytes()
 
@@ -113,7 +112,7 @@ def decode_profile(data: bytes, source: str) -> MachineProfile:
     remedy = "run `cpubound calibrate` again"
     try:
         head = msgspec.json.decode(data, type=ProfileHead)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProfileError(f"{source} is no cpubound profile ({error}): {remedy}") from error
     name, _, version = (head.schema or "").partition("/")
     if name != SCHEMA_NAME:
@@ -124,7 +123,7 @@ def decode_profile(data: bytes, source: str) -> MachineProfile:
         )
     try:
         profile = msgspec.json.decode(data, type=MachineProfile)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProfileError(f"{source} is damaged ({error}): {remedy}") from error
     _check_values(profile, source, remedy)
     return profile

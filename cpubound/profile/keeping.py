@@ -141,6 +141,6 @@ def _date_at(place: Path) -> str:
     """Return the date of a profile, of any version; of the file where it is damaged."""
     try:
         date = msgspec.json.decode(read_profile_file(place), type=ProfileHead).created
-    except (msgspec.DecodeError, ProfileError):
+    except (msgspec.DecodeError, RecursionError, ProfileError):
         date = None
     return date or f"damaged-{int(place.stat().st_mtime)}"

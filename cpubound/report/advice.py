@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
-
-import msgspec
 
 from cpubound.advise.tune.values import (
     Advice,
@@ -18,8 +16,11 @@ from cpubound.advise.tune.values import (
     Verified,
 )
 from cpubound.advise.values import Finding
+from cpubound.foreign import showing
+from cpubound.report.document import to_document
 from cpubound.report.predictions import format_depth
 from cpubound.report.tables import Table
+from cpubound.setting import F16
 from cpubound.units import format_decimal_bytes, format_percent, format_significant
 
 _WIDTH = 100
@@ -32,16 +33,23 @@ _CONTEXT_LIMITS = {
 
 def advice_document(advice: Advice, findings: Sequence[Finding] = ()) -> dict[str, Any]:
     """Return ``cpubound.advice/1``; ``findings`` are those of the machine."""
-    document: dict[str, Any] = msgspec.to_builtins(advice)
     return {
         "schema": "cpubound.advice/1",
-        **document,
-        "findings": [msgspec.to_builtins(finding) for finding in findings],
+        **to_document(advice),
+        "findings": to_document(findings),
     }
 
 
 def advice_text(advice: Advice) -> str:
     """Return the answer, the reasons, what the defaults cost, and the commands."""
+    faster = advice.verification.commands if advice.verification is not None else {}
+    commands = (faster or advice.recommendation.commands).items()
+    # Commands have lines of their own, and nothing in them that could not be pasted.
+    return _screen(advice, {name: command.split("\n") for name, command in commands})
+
+
+@showing()
+def _screen(advice: Advice, commands: Mapping[str, Sequence[str]]) -> str:
     r = advice.recommendation
     where = "an empty context" if advice.depth_tokens == 0 else _context(advice.depth_tokens)
     lines = [
@@ -56,9 +64,7 @@ def advice_text(advice: Advice) -> str:
     if advice.verification is not None:
         lines += ["", *_verification(advice, advice.verification)]
     lines.append("")
-    faster = advice.verification.commands if advice.verification is not None else {}
-    for name, command in (faster or r.commands).items():
-        first, *rest = command.split("\n")
+    for name, (first, *rest) in commands.items():
         lines += [f"  {name:<18}{first}", *(" " * 20 + line for line in rest)]
     if advice.verification is None:
         lines.append("Estimated from the profile. Confirm in a minute:  add --verify")
@@ -70,9 +76,9 @@ def advice_table(advice: Advice) -> Table:
     """Return everything that was considered, a row each."""
     rows = tuple(
         (
-            str(c.threads),
-            _on_off(c.flash_attn),
-            f"{c.kv_type_k}:{c.kv_type_v}",
+            str(c.setting.threads),
+            _on_off(c.setting.flash_attn),
+            ":".join(c.setting.kv_types),
             format_significant(c.tokens_per_s),
             format_significant(c.low),
             format_significant(c.high),
@@ -84,10 +90,10 @@ def advice_table(advice: Advice) -> Table:
 
 
 def _headline(r: Recommendation) -> str:
-    kv = "" if (r.kv_type_k, r.kv_type_v) == ("f16", "f16") else f", KV {r.kv_type_k}:{r.kv_type_v}"
+    kv = "" if r.setting.kv_types == F16 else f", KV {':'.join(r.setting.kv_types)}"
     return (
-        f"Use {_threads(r.threads)} for decode, {r.batch_threads} for prompts, "
-        f"flash-attention {_on_off(r.flash_attn)}{kv}."
+        f"Use {_threads(r.setting.threads)} for decode, {r.batch_threads} for prompts, "
+        f"flash-attention {_on_off(r.setting.flash_attn)}{kv}."
     )
 
 
@@ -103,10 +109,9 @@ def _costs(advice: Advice) -> Iterable[str]:
 def _cost(names: str, choice: Choice, advice: Advice) -> str:
     chosen = advice.recommendation.tokens_per_s
     gain = chosen / choice.tokens_per_s - 1
-    setting = (
-        f"{names} by default ({_threads(choice.threads)}, flash-attn {_on_off(choice.flash_attn)})"
-    )
-    if choice.threads > advice.effective_cpus:
+    own = choice.setting
+    setting = f"{names} by default ({_threads(own.threads)}, flash-attn {_on_off(own.flash_attn)})"
+    if own.threads > advice.effective_cpus:
         return (
             f"{setting}: far less than {format_significant(chosen)} tok/s; more threads than the "
             f"{advice.effective_cpus} that can run at once stall each other"
@@ -156,9 +161,11 @@ def _verification(advice: Advice, v: Verification) -> Iterable[str]:
 
 
 def _setting(row: Verified) -> str:
-    kv = "" if (row.kv_type_k, row.kv_type_v) == ("f16", "f16") else f", KV {row.kv_type_k}"
+    kv = "" if row.setting.kv_types == F16 else f", KV {row.setting.kv_type_k}"
     mapped = "" if row.mmap else ", not mapped"
-    return f"{_threads(row.threads)}, flash-attn {_on_off(row.flash_attn)}{kv}{mapped}"
+    return (
+        f"{_threads(row.setting.threads)}, flash-attn {_on_off(row.setting.flash_attn)}{kv}{mapped}"
+    )
 
 
 def _gain(row: Verified) -> str:

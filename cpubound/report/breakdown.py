@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import to_document
 from cpubound.report.predictions import format_depth, profile_reference
 from cpubound.report.tables import Table, plain_cell
 from cpubound.units import (
@@ -36,21 +36,23 @@ def breakdown_document(profile: MachineProfile | None, breakdown: Breakdown) -> 
     """Return ``cpubound.breakdown/1``."""
     return {
         "schema": "cpubound.breakdown/1",
-        **msgspec.to_builtins(breakdown),
+        **to_document(breakdown),
         "profile": None if profile is None else profile_reference(profile),
         "tokens_per_s": breakdown.tokens_per_s,
         "slow_parts": list(breakdown.slow_parts),
     }
 
 
+@showing()
 def breakdown_heading(breakdown: Breakdown) -> str:
     """Return the line above the table."""
-    flash = "on" if breakdown.flash_attn else "off"
-    context = f"{format_depth(breakdown.depth_tokens)} tokens of context"
+    setting = breakdown.setting
+    flash = "on" if setting.flash_attn else "off"
+    context = f"{format_depth(setting.depth_tokens)} tokens of context"
     return (
         f"{breakdown.model} {breakdown.quant_label} through {breakdown.engine}: "
-        f"{format_count(breakdown.threads, 'thread')}, "
-        f"{context if breakdown.depth_tokens else 'empty context'}, flash-attention {flash}\n"
+        f"{format_count(setting.threads, 'thread')}, "
+        f"{context if setting.depth_tokens else 'empty context'}, flash-attention {flash}\n"
         f"  {format_significant(breakdown.tokens_per_s)} tok/s, "
         f"{format_seconds(breakdown.seconds_per_token)} a token"
     )
@@ -89,6 +91,7 @@ def breakdown_rows(breakdown: Breakdown) -> Table:
     return Table(columns=columns, rows=rows)
 
 
+@showing()
 def breakdown_notes(breakdown: Breakdown, *, has_profile: bool) -> str:
     """Say what is slower than it should be, and what looking cost."""
     return "\n".join((*_verdicts(breakdown, has_profile), _looking(breakdown)))

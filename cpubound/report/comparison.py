@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from cpubound import stats
 from cpubound.advise.compare import Comparison, Difference, ModelDifference, RateDifference
 from cpubound.cost.values import Prediction
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import to_document
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
-from cpubound.report.tables import Table, indent, render_table
+from cpubound.report.tables import Block, Table, indent, render_block
 from cpubound.units import format_percent
 
 _MAX_TEXT = 34
@@ -26,23 +26,25 @@ def comparison_document(
         "schema": "cpubound.comparison/1",
         "a": profile_reference(a),
         "b": profile_reference(b),
-        **msgspec.to_builtins(comparison),
+        **to_document(comparison),
     }
 
 
+@showing()
 def comparison_text(comparison: Comparison, style: str = "table") -> str:
     """Return identity first, then what differs, then what it means for the models."""
-    blocks = [_verdict(comparison)]
+    blocks: list[Block] = [_verdict(comparison)]
     if comparison.identity:
-        blocks.append(indent(render_table(identity_table(comparison.identity), style)))
+        blocks.append(identity_table(comparison.identity))
     if comparison.rates:
         blocks.append(_summary(comparison))
         shown = [r for r in comparison.rates if r.beyond_noise or r.what.startswith("read,")]
-        blocks.append(indent(render_table(rate_table(shown), style)))
+        blocks.append(rate_table(shown))
     if comparison.models:
         blocks.append("tok/s [90 % interval] × threads, each at its own best unless given")
-        blocks.append(indent(render_table(model_table(comparison.models), style)))
-    return "\n\n".join(blocks)
+        blocks.append(model_table(comparison.models))
+    texts = [(block, render_block(block, style)) for block in blocks]
+    return "\n\n".join(indent(text) if isinstance(b, Table) else text for b, text in texts)
 
 
 def identity_table(differences: Sequence[Difference]) -> Table:
@@ -73,7 +75,9 @@ def model_table(models: Sequence[ModelDifference]) -> Table:
     rows = tuple(
         (
             f"{m.a.model} {m.a.quant_label}",
-            "empty" if m.a.depth_tokens == 0 else f"at {format_depth(m.a.depth_tokens)}",
+            "empty"
+            if m.a.setting.depth_tokens == 0
+            else f"at {format_depth(m.a.setting.depth_tokens)}",
             _cell(m.a),
             _cell(m.b),
             format_percent(m.change, 0),
@@ -108,7 +112,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _cell(p: Prediction) -> str:
-    return f"{format_interval(p)} ×{p.threads}"
+    return f"{format_interval(p)} ×{p.setting.threads}"
 
 
 def _shorten(a: str, b: str) -> tuple[str, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from cpubound.advise.diagnosis import BatchCeiling, Diagnosis, SecondsOfGap
+from cpubound.foreign import showing
+from cpubound.report.document import to_document
 from cpubound.report.findings import finding_lines, wrap_parts
 from cpubound.report.live import live_text
 from cpubound.report.tables import Table
@@ -36,7 +36,7 @@ _NOT_RESIDENT = "memory: the model does not fit into it"
 def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return ``cpubound.advice/1``; a diagnosis recommends through its findings only."""
     document: dict[str, Any] = {"schema": "cpubound.advice/1", "recommendation": None}
-    document |= msgspec.to_builtins(diagnosis)
+    document |= to_document(diagnosis)
     return document
 
 
@@ -50,6 +50,7 @@ def diagnosis_table(diagnosis: Diagnosis) -> Table:
     return Table(columns=("fact", "value"), rows=tuple(rows))
 
 
+@showing()
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """Return the screen: the answer, what it rests on, the findings."""
     lines: list[str] = []
@@ -72,18 +73,19 @@ def _facts(d: Diagnosis) -> list[tuple[str, str]]:
         ("share of", _shares(d)),
         (f"a {_step(d)} is", "" if d.seconds is None else _seconds(d.seconds)),
         ("seen live", "" if d.live is None else live_text(d.live)),
-        ("batches", _batches(d.batch_ceiling, d.depth_tokens)),
+        ("batches", _batches(d.batch_ceiling, d.setting.depth_tokens)),
     ]
     return [(label, text) for label, text in facts if text]
 
 
 def _run(d: Diagnosis) -> str:
+    setting = d.setting
     where = "" if d.threads is None else f", {format_count(d.threads, 'thread')} of {d.engine}"
-    batch = "" if d.batch == 1 else f", {d.batch} sequences at once"
-    flash = "on" if d.flash_attn else "off"
+    batch = "" if setting.batch == 1 else f", {setting.batch} sequences at once"
+    flash = "on" if setting.flash_attn else "off"
     return (
-        f"{d.model} {d.quant_label} on {d.machine_title}{where}{batch}, {d.depth_tokens} tokens of "
-        f"context, KV {d.kv_type_k}:{d.kv_type_v}, flash-attention {flash}"
+        f"{d.model} {d.quant_label} on {d.machine_title}{where}{batch}, {setting.depth_tokens} "
+        f"tokens of context, KV {':'.join(setting.kv_types)}, flash-attention {flash}"
     )
 
 
@@ -149,7 +151,7 @@ def _shares(d: Diagnosis) -> str:
 
 
 def _step(d: Diagnosis) -> str:
-    return "token" if d.batch == 1 else "step"
+    return "token" if d.setting.batch == 1 else "step"
 
 
 def _seconds(seconds: SecondsOfGap) -> str:

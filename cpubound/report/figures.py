@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,9 +33,8 @@ _CAPTION_COLUMNS = 15  # characters for each inch of width
 def check_suffix(suffix: str) -> str:
     """Return ``svg`` or ``png``; raises ``UsageError`` for another suffix."""
     if suffix.lower() not in SUFFIXES:
-        raise UsageError(
-            f"a picture is a .svg or a .png file ({suffix or 'no suffix'}): rename the file"
-        )
+        given = suffix if suffix[1:].isalnum() and len(suffix) < 8 else "no such suffix"
+        raise UsageError(f"a picture is a .svg or a .png file ({given}): rename the file")
     return suffix.lower().removeprefix(".")
 
 
@@ -101,7 +101,10 @@ def finish(figure: Figure, caption: str, suffix: str) -> bytes:
     # No date in the file: the same figures give the same bytes.
     kind = check_suffix(suffix)
     metadata = {"Date": None} if kind == "svg" else {}
-    figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+    with warnings.catch_warnings():
+        # A name may have characters that no font here draws: they become boxes.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
     return buffer.getvalue()
 
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from cpubound.advise.values import Finding
+from cpubound.foreign import showing
 from cpubound.units import format_significant
 
 WIDTH = 100
@@ -14,6 +15,7 @@ _GLUE = "\N{NO-BREAK SPACE}"
 _LEAST_COST = 0.005
 
 
+@showing()
 def finding_lines(findings: Sequence[Finding]) -> list[str]:
     """Number the findings; under each what it costs and what to do."""
     lines: list[str] = []

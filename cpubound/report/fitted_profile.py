@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cpubound.cost.rates import Rate, weight_rate
+from cpubound.foreign import shell_word, showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.profile import machine_line
 from cpubound.report.tables import Table, indent, render_table
@@ -12,6 +13,7 @@ from cpubound.units import GB, format_significant
 ANY_COLUMNS = 4096
 
 
+@showing()
 def fitted_text(profile: MachineProfile, place: str) -> str:
     """Return the screen: the machine, the rates that the rows imply, and how sure they are."""
     lines = [machine_line(profile)]
@@ -19,7 +21,7 @@ def fitted_text(profile: MachineProfile, place: str) -> str:
     lines += ["", "Rates that the rows imply, GB/s (standard error):"]
     lines += [indent(render_table(fitted_table(profile))), ""]
     lines += [f"Warning: {warning}." for warning in profile.warnings]
-    lines += ["", f"Saved as {place}. Next:  cpubound predict MODEL --profile {place}"]
+    lines += ["", f"Saved as {place}. Next:  cpubound predict MODEL --profile {shell_word(place)}"]
     return "\n".join(lines)
 
 

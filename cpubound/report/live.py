@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from cpubound.engine.watch import LiveFacts
+from cpubound.foreign import showing
 from cpubound.units import format_binary_bytes, format_rate, format_significant
 
 
+@showing()
 def live_text(facts: LiveFacts) -> str:
     """Return what was seen; what the system does not tell is left out."""
     return " · ".join(part for part in _parts(facts) if part)

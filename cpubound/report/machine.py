@@ -9,6 +9,7 @@ import msgspec
 
 from cpubound.advise.registry import RuleSummary
 from cpubound.advise.values import Finding
+from cpubound.foreign import showing
 from cpubound.machine.values import (
     Cache,
     CoreKind,
@@ -44,6 +45,7 @@ def machine_table(machine: Machine, findings: Sequence[Finding]) -> Table:
     return Table(columns=("fact", "value"), rows=tuple(rows))
 
 
+@showing()
 def machine_text(machine: Machine, findings: Sequence[Finding]) -> str:
     """Return the screen: what the machine is, what may be used of it, what slows it."""
     lines: list[str] = []

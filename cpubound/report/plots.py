@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cpubound.cost.law import find_saturation
 from cpubound.cost.values import Prediction
 from cpubound.errors import UsageError
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.figures import (
     COLOURS,
@@ -22,6 +23,7 @@ from cpubound.report.figures import (
     new_figure,
     new_panels,
 )
+from cpubound.report.markup import picture_text
 from cpubound.report.predictions import format_depth
 from cpubound.report.roofline_document import MachineLine
 from cpubound.theory.analysis import Roofline
@@ -43,6 +45,7 @@ _PAGES = {
 _MOST_INTERVALS = 4
 
 
+@showing(picture_text)
 def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> bytes:
     """Draw the roofs and this model's operators at each batch, at the longest context.
 
@@ -114,6 +117,7 @@ def plot_roofline(roofline: Roofline, machine: MachineLine, *, suffix: str) -> b
     return finish(figure, caption, suffix)
 
 
+@showing(picture_text)
 def plot_saturation(profile: MachineProfile, *, suffix: str) -> bytes:
     """Draw bandwidth against threads: kernels that move memory, and products by weight type.
 
@@ -139,6 +143,7 @@ def plot_saturation(profile: MachineProfile, *, suffix: str) -> bytes:
     return finish(figure, caption, suffix)
 
 
+@showing(picture_text)
 def plot_predictions(
     curves: Sequence[Prediction],
     predictions: Sequence[Prediction],
@@ -166,6 +171,7 @@ def plot_predictions(
     return finish(figure, caption, suffix)
 
 
+@showing(picture_text)
 def plot_validation(validation: Validation, profile: MachineProfile, *, suffix: str) -> bytes:
     """Draw predicted against observed tokens per second; on the diagonal both agree."""
     figure, axes = new_figure(suffix)
@@ -245,16 +251,16 @@ def _draw_contexts(axes: Axes, predictions: Sequence[Prediction]) -> None:
         series.setdefault(_label(prediction), []).append(prediction)
     # Colour and marker tell the file type, the line how it is run; all three if there is one type.
     types = list(dict.fromkeys(row.quant_label for row in predictions))
-    ways = list(dict.fromkeys((row.threads, row.batch) for row in predictions))
+    ways = list(dict.fromkeys((row.setting.threads, row.setting.batch) for row in predictions))
     for label, rows in series.items():
-        ordered = sorted(rows, key=lambda row: row.depth_tokens)
-        line = ways.index((rows[0].threads, rows[0].batch))
+        ordered = sorted(rows, key=lambda row: row.setting.depth_tokens)
+        line = ways.index((rows[0].setting.threads, rows[0].setting.batch))
         place = types.index(rows[0].quant_label) if len(types) > 1 else line
-        rates = {row.depth_tokens: row.tokens_per_s for row in ordered}
+        rates = {row.setting.depth_tokens: row.tokens_per_s for row in ordered}
         draw_series(axes, rates, label, place, line)
         if _shows_intervals(predictions):
             axes.fill_between(
-                [row.depth_tokens for row in ordered],
+                [row.setting.depth_tokens for row in ordered],
                 [row.low for row in ordered],
                 [row.high for row in ordered],
                 color=cycle(COLOURS, place),
@@ -271,7 +277,7 @@ def _shows_intervals(predictions: Iterable[Prediction]) -> bool:
 
 
 def _draw_token_time(axes: Axes, predictions: Sequence[Prediction]) -> None:
-    labels = [f"{_label(p)}, {_context(p.depth_tokens)}" for p in predictions]
+    labels = [f"{_label(p)}, {_context(p.setting.depth_tokens)}" for p in predictions]
     left = [0.0] * len(predictions)
     for place, part in enumerate(("weights", "attention", "overhead")):
         times = [getattr(p.seconds, part) * 1e3 for p in predictions]
@@ -291,8 +297,8 @@ def _draw_token_time(axes: Axes, predictions: Sequence[Prediction]) -> None:
 
 
 def _label(p: Prediction) -> str:
-    batch = f", batch {p.batch}" if p.batch > 1 else ""
-    return f"{p.quant_label}, {p.threads} thread{'s' * (p.threads > 1)}{batch}"
+    batch = f", batch {p.setting.batch}" if p.setting.batch > 1 else ""
+    return f"{p.quant_label}, {p.setting.threads} thread{'s' * (p.setting.threads > 1)}{batch}"
 
 
 def _context(depth: int) -> str:

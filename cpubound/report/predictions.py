@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from cpubound.cost.values import Prediction, PromptPrediction
+from cpubound.foreign import shell_word, showing
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import to_document
 from cpubound.report.tables import Table
+from cpubound.setting import Setting
 from cpubound.units import (
     format_decimal_bytes,
     format_percent,
@@ -42,8 +43,8 @@ def prediction_document(
         "schema": "cpubound.predictions/1",
         "model": model,
         "profile": profile_reference(profile),
-        "predictions": [msgspec.to_builtins(p) for p in predictions],
-        "prompts": [msgspec.to_builtins(p) for p in prompts],
+        "predictions": to_document(predictions),
+        "prompts": to_document(prompts),
     }
 
 
@@ -60,9 +61,9 @@ def profile_reference(profile: MachineProfile) -> dict[str, Any]:
 
 def prediction_table(predictions: Sequence[Prediction]) -> Table:
     """Return a row for each file type and a column for each setting."""
-    settings = list(dict.fromkeys(_setting(p) for p in predictions))
+    settings = list(dict.fromkeys(p.setting for p in predictions))
     labels = list(dict.fromkeys((p.model, p.quant_label) for p in predictions))
-    by_place = {((p.model, p.quant_label), _setting(p)): p for p in predictions}
+    by_place = {((p.model, p.quant_label), p.setting): p for p in predictions}
     several_models = len({p.model for p in predictions}) > 1
     rows = []
     for label in labels:
@@ -100,10 +101,12 @@ def prediction_rows(predictions: Sequence[Prediction]) -> Table:
         "basis",
         "bytes_per_token",
     )
-    rows = tuple(tuple(_plain(getattr(p, name)) for name in columns) for p in predictions)
+    documents = [to_document(p) for p in predictions]
+    rows = tuple(tuple(_plain(document[name]) for name in columns) for document in documents)
     return Table(columns=columns, rows=rows)
 
 
+@showing()
 def prediction_heading(model: str, profile: MachineProfile) -> str:
     """Return the line above the table."""
     machine = profile.machine.cpu_model or profile.machine.architecture
@@ -114,6 +117,7 @@ def prediction_heading(model: str, profile: MachineProfile) -> str:
     )
 
 
+@showing()
 def prediction_notes(predictions: Sequence[Prediction], validate_model: str) -> str:
     """Return the lines under the table: basis, assumptions, how to check."""
     lines = _basis_lines(predictions)
@@ -121,10 +125,11 @@ def prediction_notes(predictions: Sequence[Prediction], validate_model: str) -> 
     if too_big:
         lines.append(f"Does not fit into this machine's memory: {', '.join(too_big)}.")
     lines += [f"Note: {a}." for a in dict.fromkeys(a for p in predictions for a in p.assumptions)]
-    lines.append(f"Check it:  cpubound validate {validate_model}")
+    lines.append(f"Check it:  cpubound validate {shell_word(validate_model)}")
     return "\n".join(lines)
 
 
+@showing()
 def beyond_training(specs: Sequence[ModelSpec], tokens: int) -> str:
     """Say which of the models were trained for fewer tokens than are asked for."""
     lengths = {spec.name: spec.hyper_parameters.get("context_length") for spec in specs}
@@ -135,6 +140,7 @@ def beyond_training(specs: Sequence[ModelSpec], tokens: int) -> str:
     )
 
 
+@showing()
 def basis_note(predictions: Sequence[Prediction]) -> str:
     """Say what the numbers rest on, without naming which of many models."""
     return "\n".join(f"Basis: {_BASIS[b]}." for b in dict.fromkeys(p.basis for p in predictions))
@@ -158,6 +164,7 @@ def format_interval(p: Prediction | None) -> str:
     return f"{format_significant(p.tokens_per_s)} [{low}, {high}]"
 
 
+@showing()
 def prediction_detail(p: Prediction) -> str:
     """Return where the time of one token goes, as three lines."""
     total = p.seconds.total
@@ -171,8 +178,8 @@ def prediction_detail(p: Prediction) -> str:
         for name, seconds in parts
     )
     gap = p.tokens_per_s / p.ceiling_tokens_per_s - 1
-    subject, each = ("A token", "It") if p.batch == 1 else ("A step", "A token")
-    together = "" if p.batch == 1 else _each_sequence(p) + "\n"
+    subject, each = ("A token", "It") if p.setting.batch == 1 else ("A step", "A token")
+    together = "" if p.setting.batch == 1 else _each_sequence(p) + "\n"
     return together + "\n".join(
         (
             f"{subject} takes {format_seconds(total)}: {shares}",
@@ -186,22 +193,16 @@ def prediction_detail(p: Prediction) -> str:
 
 def _each_sequence(p: Prediction) -> str:
     return (
-        f"{p.batch} sequences together: each gets "
-        f"{format_significant(p.tokens_per_s / p.batch)} tok/s"
+        f"{p.setting.batch} sequences together: each gets "
+        f"{format_significant(p.tokens_per_s / p.setting.batch)} tok/s"
     )
 
 
-_Setting = tuple[int, int, int, str, str, bool]
-
-
-def _setting(p: Prediction) -> _Setting:
-    return p.threads, p.depth_tokens, p.batch, p.kv_type_k, p.kv_type_v, p.flash_attn
-
-
-def _heading(setting: _Setting) -> str:
-    threads, depth, batch = setting[:3]
+def _heading(setting: Setting) -> str:
+    depth, batch = setting.depth_tokens, setting.batch
     together = "" if batch == 1 else f", batch {batch}"
-    return f"{threads} thr, {'empty' if depth == 0 else f'at {format_depth(depth)}'}{together}"
+    where = "empty" if depth == 0 else f"at {format_depth(depth)}"
+    return f"{setting.threads} thr, {where}{together}"
 
 
 def format_depth(depth: int) -> str:

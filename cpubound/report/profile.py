@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cpubound.cost.rates import measured_types, weight_rate
 from cpubound.cost.values import Prediction
+from cpubound.foreign import showing
 from cpubound.machine.values import Machine, format_cpu_list
 from cpubound.profile.values import EngineCalibration, MachineProfile, MemoryLevel, SaturationPoint
 from cpubound.report.tables import Table, indent, render_table
@@ -15,6 +16,7 @@ from cpubound.units import GB, format_binary_bytes, format_rate, format_signific
 USUAL_COLUMNS = 4096
 
 
+@showing()
 def profile_text(
     profile: MachineProfile, expected: Sequence[tuple[str, Sequence[Prediction | None]]]
 ) -> str:
@@ -32,6 +34,7 @@ def profile_text(
     return "\n".join(lines)
 
 
+@showing()
 def machine_line(profile: MachineProfile) -> str:
     """Return one line that names the machine and the engine."""
     machine = profile.machine
@@ -130,6 +133,7 @@ def _node_lines(profile: MachineProfile) -> list[str]:
     return lines
 
 
+@showing()
 def core_lines(profile: MachineProfile) -> list[str]:
     """Return what cores and caches do by themselves, as far as it was measured."""
     lines = []
@@ -162,6 +166,7 @@ def _at_threads(count: int) -> str:
     return f"at {count} thread" if count == 1 else f"at {count} threads"
 
 
+@showing()
 def noise_line(profile: MachineProfile) -> str:
     """Return the line that a report of a noisy machine's profile ends with, or nothing."""
     return "" if profile.noise.note is None else f"\nNote: {profile.noise.note}."

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cpubound.cost.values import PromptPrediction
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import cell_document
 from cpubound.report.predictions import profile_reference
-from cpubound.report.tables import Table, render_table
+from cpubound.report.tables import Block, Table
 from cpubound.units import format_percent, format_significant
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ def prompt_table(predictions: Sequence[PromptPrediction]) -> Table:
     rows = tuple(
         (
             f"{p.model} {p.quant_label}" if several else p.quant_label,
-            str(p.threads),
+            str(p.setting.threads),
             str(p.prompt_tokens),
             _speed(p),
             f"{format_significant(p.time_to_first_token_s)} s",
@@ -39,12 +41,13 @@ def prompt_table(predictions: Sequence[PromptPrediction]) -> Table:
     )
 
 
-def prompt_text(predictions: Sequence[PromptPrediction], style: str) -> str:
-    """Return the table of prompts and what it means, for people."""
-    markdown = "markdown" if style == "markdown" else "table"
-    return f"{render_table(prompt_table(predictions), markdown)}\n{prompt_note(predictions)}"
+@showing()
+def prompt_blocks(predictions: Sequence[PromptPrediction]) -> tuple[Block, ...]:
+    """Return the table of prompts and what it means; nothing without a prompt."""
+    return (prompt_table(predictions), prompt_note(predictions)) if predictions else ()
 
 
+@showing()
 def prompt_note(predictions: Sequence[PromptPrediction]) -> str:
     """Say what binds a prompt, so that its speed is not taken for that of the answer."""
     best = max(predictions, key=lambda p: p.operations / p.seconds)
@@ -60,15 +63,11 @@ def prompt_validation_document(
     profile: MachineProfile, validation: PromptValidation
 ) -> dict[str, Any]:
     """Return ``cpubound.prompt_validation/1``."""
-    cells = []
-    for cell in validation.cells:
-        document: dict[str, Any] = msgspec.to_builtins(cell)
-        cells.append({**document.pop("prediction"), **document})
     return {
         "schema": "cpubound.prompt_validation/1",
         "profile": profile_reference(profile),
         "engine": validation.engine,
-        "cells": cells,
+        "cells": [cell_document(cell) for cell in validation.cells],
         "summary": msgspec.to_builtins(validation.summary),
         "noise": msgspec.to_builtins(profile.noise),
     }
@@ -96,6 +95,7 @@ def prompt_validation_table(validation: PromptValidation) -> Table:
     )
 
 
+@showing()
 def prompt_validation_summary(validation: PromptValidation) -> str:
     """Return the line under the table."""
     s = validation.summary
@@ -111,8 +111,8 @@ def _row(cell: PromptCell, several: bool) -> tuple[str, ...]:
     return (
         *((p.model,) if several else ()),
         p.quant_label,
-        str(p.threads),
-        str(p.depth_tokens),
+        str(p.setting.threads),
+        str(p.setting.depth_tokens),
         str(p.prompt_tokens),
         _speed(p),
         f"{format_significant(cell.observed_tokens_per_s)} ({len(cell.samples_s)})",

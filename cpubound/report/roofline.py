@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from cpubound.foreign import showing
 from cpubound.report.roofline_document import MachineLine, point_document
-from cpubound.report.tables import Table, plain_cell, render_table
-from cpubound.report.traffic import kv_types
+from cpubound.report.tables import Block, Table, plain_cell
+from cpubound.report.traffic import format_kv_types
 from cpubound.theory.analysis import Roofline
 from cpubound.theory.budget import COMPUTE, binding_roof
 from cpubound.theory.speculative import SpeculationOutlook
@@ -16,6 +17,7 @@ NEVER = "never"
 UNKNOWN = "–"
 
 
+@showing()
 def roofline_heading(roofline: Roofline, machine: MachineLine) -> str:
     """Return what is looked at: model, machine, the two roofs and their ridge."""
     roofs = roofline.roofs
@@ -164,7 +166,7 @@ def variant_table(roofline: Roofline) -> Table:
             (
                 variant.name,
                 format_significant(variant.weight_bits),
-                kv_types(variant.kv_type_k, variant.kv_type_v),
+                format_kv_types(variant.setting),
                 *(format_significant(rate) for rate in variant.tokens_per_s),
                 _count(variant.ridge_batches[0]),
                 _count(variant.last_context, without_end="none"),
@@ -218,33 +220,31 @@ def speculation_table(outlook: SpeculationOutlook) -> Table:
     )
 
 
-def sections_before(roofline: Roofline, machine: MachineLine, style: str) -> str:
+@showing()
+def sections_before(roofline: Roofline, machine: MachineLine) -> tuple[Block, ...]:
     """Return what stands above the table of points."""
-    parts = (
+    return (
         roofline_heading(roofline, machine),
         "Decode at batch 1, and from which batch a step is compute-bound:",
-        render_table(budget_table(roofline), style),
+        budget_table(roofline),
         _last_context_line(roofline),
         "Batches:",
     )
-    return "\n\n".join(part for part in parts if part)
 
 
+@showing()
 def sections_after(
-    roofline: Roofline, style: str, outlook: SpeculationOutlook | None = None
-) -> str:
+    roofline: Roofline, outlook: SpeculationOutlook | None = None
+) -> tuple[Block, ...]:
     """Return what stands below the table of points."""
-    parts = [render_table(operator_table(roofline), style)]
+    blocks: list[Block] = [operator_table(roofline)]
     if roofline.variants:
-        parts.append(render_table(variant_table(roofline), style))
+        blocks.append(variant_table(roofline))
     if roofline.expert_reads:
-        parts.append(render_table(expert_table(roofline), style))
+        blocks.append(expert_table(roofline))
     if outlook is not None:
-        parts += [_speculation_lines(outlook), render_table(speculation_table(outlook), style)]
-    parts.append("\n".join(_note_lines(roofline)))
-    text = "\n\n".join(parts)
-    # As plain text only a line break parts this from the table above.
-    return f"\n{text}" if style == "table" else text
+        blocks += [_speculation_lines(outlook), speculation_table(outlook)]
+    return (*blocks, "\n".join(_note_lines(roofline)))
 
 
 def _last_context_line(roofline: Roofline) -> str:

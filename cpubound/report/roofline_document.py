@@ -37,8 +37,8 @@ def roofline_document(
         "parameters": roofline.parameters,
         "active_parameters": roofline.active_parameters,
         "weight_bits": roofline.weight_bits,
-        "kv_type_k": roofline.kv_type_k,
-        "kv_type_v": roofline.kv_type_v,
+        "kv_type_k": roofline.setting.kv_type_k,
+        "kv_type_v": roofline.setting.kv_type_v,
         "resident_weight_bytes": roofline.resident_weight_bytes,
         "machine": _machine_document(roofline, machine),
         "contexts": [
@@ -116,8 +116,8 @@ def _variant_document(roofline: Roofline, variant: Variant) -> dict[str, Any]:
     return {
         "name": variant.name,
         "weight_bits": variant.weight_bits,
-        "kv_type_k": variant.kv_type_k,
-        "kv_type_v": variant.kv_type_v,
+        "kv_type_k": variant.setting.kv_type_k,
+        "kv_type_v": variant.setting.kv_type_v,
         "contexts": [
             {
                 "context_tokens": budget.context_tokens,

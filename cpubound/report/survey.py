@@ -18,7 +18,7 @@ def survey_table(predictions: Sequence[Prediction]) -> Table:
             p.quant_label,
             format_decimal_bytes(p.file_bytes),
             format_binary_bytes(p.resident_bytes),
-            str(p.threads),
+            str(p.setting.threads),
             format_interval(p),
             p.bound,
         )

@@ -7,6 +7,9 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cpubound.foreign import visible
+from cpubound.report.markup import csv_cell, markdown_text
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
@@ -17,15 +20,33 @@ class Table:
     right: frozenset[str] = frozenset()
 
 
+Block = str | Table
+
+
+def render_blocks(blocks: Block | Sequence[Block], style: str = "table") -> str:
+    """Return lines of text and tables, with an empty line between them."""
+    if isinstance(blocks, str | Table):
+        blocks = (blocks,)
+    return "\n\n".join(render_block(block, style) for block in blocks if block)
+
+
+def render_block(block: Block, style: str = "table") -> str:
+    """Return lines of text or a table in a style that people read."""
+    if isinstance(block, Table):
+        return render_table(block, style)
+    return markdown_text(block) if style == "markdown" else block
+
+
 def render_table(table: Table, style: str = "table") -> str:
     """Return the table as text: ``table`` (aligned), ``markdown`` or ``csv``."""
     if style == "csv":
         return _render_csv(table)
     from tabulate import tabulate
 
+    write = markdown_text if style == "markdown" else str
     return tabulate(
-        table.rows,
-        headers=table.columns,
+        [[write(visible(cell)) for cell in row] for row in table.rows],
+        headers=[write(visible(name)) for name in table.columns],
         tablefmt="github" if style == "markdown" else "plain",
         colalign=_alignment(table),
         disable_numparse=True,
@@ -56,6 +77,6 @@ def _alignment(table: Table) -> Sequence[str] | None:
 def _render_csv(table: Table) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows(table.rows)
+    for row in (table.columns, *table.rows):
+        writer.writerow([csv_cell(visible(cell)) for cell in row])
     return buffer.getvalue().rstrip("\n")

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from cpubound.foreign import showing
 from cpubound.model.values import ModelTraffic
+from cpubound.report.document import setting_fields
 from cpubound.report.tables import Table
+from cpubound.setting import Setting
 from cpubound.units import format_binary_bytes, format_decimal_bytes, format_significant
 
 _FIELDS = (
@@ -17,12 +20,7 @@ _FIELDS = (
     "parameters",
     "active_parameters",
     "file_bytes",
-    "depth_tokens",
-    "n_ctx",
-    "batch",
-    "kv_type_k",
-    "kv_type_v",
-    "flash_attn",
+    "setting",
     "weights_read_bytes",
     "embedding_row_bytes",
     "kv_read_bytes",
@@ -45,13 +43,22 @@ _FIELDS = (
 def traffic_document(traffic: ModelTraffic) -> dict[str, Any]:
     """Return ``cpubound.traffic/1``."""
     document: dict[str, Any] = {"schema": "cpubound.traffic/1"}
-    document |= {name: getattr(traffic, name) for name in _FIELDS}
+    for name in _FIELDS:
+        field = getattr(traffic, name)
+        document |= traffic_setting(field) if name == "setting" else {name: field}
     document["bits_per_weight"] = _bits_per_weight(traffic)
     document["weights"] = [asdict(read) for read in traffic.weights]
     document["attention"] = [asdict(read) for read in traffic.attention]
     document["unread"] = dict(traffic.unread)
     document["assumptions"] = list(traffic.assumptions)
     return document
+
+
+def traffic_setting(setting: Setting) -> dict[str, Any]:
+    """Return the fields of a setting that traffic depends on: all but the thread count."""
+    fields = setting_fields(setting)
+    del fields["threads"]
+    return fields
 
 
 def traffic_table(traffic: ModelTraffic) -> Table:
@@ -64,7 +71,7 @@ def traffic_table(traffic: ModelTraffic) -> Table:
     rows.append(("total", "", "", format_decimal_bytes(traffic.total_bytes), ""))
     return Table(
         columns=(
-            "for each token" if traffic.batch == 1 else "for each step",
+            "for each token" if traffic.setting.batch == 1 else "for each step",
             "type",
             "products",
             "bytes",
@@ -95,7 +102,7 @@ def _parts(traffic: ModelTraffic) -> Iterator[tuple[str, str, int, int]]:
         sums[1] += read.n_bytes
     for (what, type_), (products, n_bytes) in sorted(groups.items(), key=lambda g: -g[1][1]):
         yield what, type_, products, n_bytes
-    kv_type = kv_types(traffic.kv_type_k, traffic.kv_type_v)
+    kv_type = format_kv_types(traffic.setting)
     if traffic.kv_read_bytes:
         yield "KV cache, read", kv_type, 0, traffic.kv_read_bytes
         yield "KV cache, written", kv_type, 0, traffic.kv_write_bytes
@@ -104,30 +111,36 @@ def _parts(traffic: ModelTraffic) -> Iterator[tuple[str, str, int, int]]:
         yield "recurrent state, written", "F32", 0, traffic.state_write_bytes
 
 
+@showing()
 def traffic_heading(traffic: ModelTraffic) -> str:
     """Return what is inspected and at which setting, in three lines."""
     parameters = f"{_count(traffic.parameters)} parameters"
     if _count(traffic.active_parameters) != _count(traffic.parameters):
         parameters += f", {_count(traffic.active_parameters)} of them active"
     size = format_decimal_bytes(traffic.file_bytes)
-    depth = f"{traffic.depth_tokens} tokens in the cache" if traffic.depth_tokens else "empty cache"
-    sequences = f", {traffic.batch} sequences" if traffic.batch > 1 else ""
-    flash = "on" if traffic.flash_attn else "off"
+    depth = (
+        f"{traffic.setting.depth_tokens} tokens in the cache"
+        if traffic.setting.depth_tokens
+        else "empty cache"
+    )
+    sequences = f", {traffic.setting.batch} sequences" if traffic.setting.batch > 1 else ""
+    flash = "on" if traffic.setting.flash_attn else "off"
     bits = f"{_bits_per_weight(traffic):.2f} bits per weight"
-    cache = kv_types(traffic.kv_type_k, traffic.kv_type_v)
+    cache = format_kv_types(traffic.setting)
     return (
         f"{traffic.model}: {traffic.architecture}, {traffic.quant_label}, {bits}\n"
         f"{size}, {parameters}\n"
-        f"{depth}{sequences}, context {traffic.n_ctx}, KV {cache}, "
+        f"{depth}{sequences}, context {traffic.setting.n_ctx}, KV {cache}, "
         f"flash-attention {flash}"
     )
 
 
+@showing()
 def traffic_notes(traffic: ModelTraffic) -> str:
     """Return what is held, what no token reads, and what the figures rest on."""
     lines = [f"In memory: {format_binary_bytes(traffic.resident_bytes)} (weights, cache, state)."]
     spanned, touched = traffic.kv_read_bytes, traffic.kv_touched_bytes
-    if traffic.flash_attn and touched < spanned:
+    if traffic.setting.flash_attn and touched < spanned:
         lines.append(
             f"Of the KV cache spanned, flash-attention reads {format_decimal_bytes(touched)}: "
             "masked cells are skipped."
@@ -153,9 +166,9 @@ def _bits_per_weight(traffic: ModelTraffic) -> float:
     return 8 * traffic.file_bytes / traffic.parameters if traffic.parameters else 0.0
 
 
-def kv_types(kv_type_k: str, kv_type_v: str) -> str:
+def format_kv_types(setting: Setting) -> str:
     """Name the types of a KV cache: ``F16``, or ``Q8_0:F16`` for K and V apart."""
-    k, v = kv_type_k.upper(), kv_type_v.upper()
+    k, v = setting.kv_type_k.upper(), setting.kv_type_v.upper()
     return k if k == v else f"{k}:{v}"
 
 

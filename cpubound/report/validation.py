@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import cell_document
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
 from cpubound.report.tables import Table
 from cpubound.units import format_percent, format_significant
@@ -15,7 +17,6 @@ from cpubound.validation.cells import (
     Cell,
     Validation,
     byte_budget_shares,
-    cell_document,
     last_batch_on_budget,
 )
 
@@ -35,7 +36,7 @@ def validation_document(profile: MachineProfile, validation: Validation) -> dict
 def validation_table(validation: Validation) -> Table:
     """Return one row for each cell: predicted, observed, error, and what the naive figure says."""
     several = len({c.prediction.model for c in validation.cells}) > 1
-    batches = len({c.prediction.batch for c in validation.cells}) > 1
+    batches = len({c.prediction.setting.batch for c in validation.cells}) > 1
     rows = tuple(_row(cell, several, batches) for cell in validation.cells)
     columns = (
         *(("model",) if several else ()),
@@ -55,6 +56,7 @@ def validation_table(validation: Validation) -> Table:
     )
 
 
+@showing()
 def validation_summary(validation: Validation) -> str:
     """Return the lines under the table."""
     s = validation.summary
@@ -81,7 +83,7 @@ def _byte_budget_lines(cells: Sequence[Cell]) -> list[str]:
     groups: dict[tuple[str, str, int, int], list[Cell]] = {}
     for cell in cells:
         p = cell.prediction
-        key = (p.model, p.quant_label, p.threads, p.depth_tokens)
+        key = (p.model, p.quant_label, p.setting.threads, p.setting.depth_tokens)
         groups.setdefault(key, []).append(cell)
     lines = []
     for (model, label, threads, depth), mine in groups.items():
@@ -103,9 +105,9 @@ def _row(cell: Cell, several: bool, batches: bool) -> tuple[str, ...]:
     return (
         *((p.model,) if several else ()),
         p.quant_label,
-        str(p.threads),
-        format_depth(p.depth_tokens),
-        *((str(p.batch),) if batches else ()),
+        str(p.setting.threads),
+        format_depth(p.setting.depth_tokens),
+        *((str(p.setting.batch),) if batches else ()),
         format_interval(p),
         f"{format_significant(cell.observed_tokens_per_s)} ({len(cell.samples_s)})",
         format_percent(cell.relative_error),

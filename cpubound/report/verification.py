@@ -11,6 +11,7 @@ from cpubound.model.traffic.layers import split_block
 from cpubound.model.traffic.roles import role_of
 from cpubound.model.values import ModelTraffic
 from cpubound.report.tables import Table
+from cpubound.report.traffic import traffic_setting
 
 # What rule and graph may differ by: a few vectors are read twice, or not at all.
 WEIGHTS_WITHIN = 0.003
@@ -101,10 +102,6 @@ def verification_document(traffic: ModelTraffic, parts: Sequence[Part]) -> dict[
         "schema": "cpubound.traffic-check/1",
         "model": traffic.model,
         "architecture": traffic.architecture,
-        "depth_tokens": traffic.depth_tokens,
-        "n_ctx": traffic.n_ctx,
-        "kv_type_k": traffic.kv_type_k,
-        "kv_type_v": traffic.kv_type_v,
-        "flash_attn": traffic.flash_attn,
+        **traffic_setting(traffic.setting),
         "parts": [asdict(part) for part in parts],
     }

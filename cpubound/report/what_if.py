@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from cpubound.cost.what_if import WhatIf
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import to_document
 from cpubound.report.predictions import (
     format_depth,
     format_interval,
@@ -24,7 +24,7 @@ def what_if_document(
     """Return ``cpubound.predictions/1`` of the predictions as they are, with ``what_if``."""
     before = list(dict.fromkeys(answer.before for answer in answers))
     document = prediction_document(model, profile, before)
-    return {**document, "what_if": [msgspec.to_builtins(answer) for answer in answers]}
+    return {**document, "what_if": to_document(answers)}
 
 
 def what_if_table(answers: Sequence[WhatIf]) -> Table:
@@ -44,6 +44,7 @@ def what_if_table(answers: Sequence[WhatIf]) -> Table:
     return Table(columns=columns, rows=rows, right=frozenset({"change"}))
 
 
+@showing()
 def what_if_notes(answers: Sequence[WhatIf]) -> str:
     """Return what has to be said of the answers, once each."""
     notes = dict.fromkeys(f"{a.change}: {a.note}." for a in answers if a.note)
@@ -54,5 +55,5 @@ def what_if_notes(answers: Sequence[WhatIf]) -> str:
 
 def _setting(answer: WhatIf) -> str:
     p = answer.before
-    where = "empty" if p.depth_tokens == 0 else f"at {format_depth(p.depth_tokens)}"
-    return f"{p.quant_label}, {p.threads} thr, {where}"
+    where = "empty" if p.setting.depth_tokens == 0 else f"at {format_depth(p.setting.depth_tokens)}"
+    return f"{p.quant_label}, {p.setting.threads} thr, {where}"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from cpubound.model.quant import quant_type
+from cpubound.setting import Setting
 from cpubound.theory.budget import (
     Roofs,
     binding_roof,
@@ -67,8 +70,7 @@ class Variant:
 
     name: str
     weight_bits: float
-    kv_type_k: str
-    kv_type_v: str
+    setting: Setting
     tokens_per_s: tuple[float, ...]  # at batch 1, for each context
     ridge_batches: tuple[float | None, ...]
     last_context: float | None
@@ -89,8 +91,7 @@ class Roofline:
 
     model: str
     quant_label: str
-    kv_type_k: str
-    kv_type_v: str
+    setting: Setting  # its KV types and flash-attention
     weight_bits: float
     parameters: int
     active_parameters: int
@@ -135,8 +136,7 @@ def analyse(
     return Roofline(
         model=traffic.model,
         quant_label=traffic.quant_label,
-        kv_type_k=source.kv_type_k,
-        kv_type_v=source.kv_type_v,
+        setting=source.setting,
         weight_bits=source.bits_per_weight,
         parameters=traffic.parameters,
         active_parameters=traffic.active_parameters,
@@ -231,22 +231,18 @@ def _variants(source: ModelSource, roofs: Roofs, contexts: Sequence[int]) -> tup
     weights = _smaller_weights(source)
     cache = _smaller_cache(source)
     found = [_variant("as given", source, roofs, contexts)]
-    bits, cache_types = source.bytes_per_weight, (source.kv_type_k, source.kv_type_v)
-    choices: list[tuple[str, float | None, tuple[str, str]]] = []
-    if weights is not None:
-        choices.append((f"weights {weights}", _bytes_per_element(weights), cache_types))
+    smaller = source.setting
     if cache is not None:
-        choices.append((f"KV {cache.upper()}", bits, (cache, cache)))
+        smaller = structs.replace(source.setting, kv_type_k=cache, kv_type_v=cache)
+    choices: list[tuple[str, float | None, Setting]] = []
+    if weights is not None:
+        choices.append((f"weights {weights}", _bytes_per_element(weights), source.setting))
+    if cache is not None:
+        choices.append((f"KV {cache.upper()}", source.bytes_per_weight, smaller))
     if weights is not None and cache is not None:
-        choices.append(("both", _bytes_per_element(weights), (cache, cache)))
-    for name, bytes_per_weight, (type_k, type_v) in choices:
-        changed = ModelSource(
-            source.spec,
-            kv_type_k=type_k,
-            kv_type_v=type_v,
-            flash_attn=source.flash_attn,
-            bytes_per_weight=bytes_per_weight,
-        )
+        choices.append(("both", _bytes_per_element(weights), smaller))
+    for name, bytes_per_weight, setting in choices:
+        changed = ModelSource(source.spec, setting, bytes_per_weight=bytes_per_weight)
         found.append(_variant(name, changed, roofs, contexts))
     return tuple(found) if len(found) > 1 else ()
 
@@ -256,8 +252,7 @@ def _variant(name: str, source: ModelSource, roofs: Roofs, contexts: Sequence[in
     return Variant(
         name=name,
         weight_bits=source.bits_per_weight,
-        kv_type_k=source.kv_type_k,
-        kv_type_v=source.kv_type_v,
+        setting=source.setting,
         tokens_per_s=tuple(1 / work.seconds(1, roofs) for work in works),
         ridge_batches=tuple(ridge_of(work, roofs) for work in works),
         last_context=last_context_of(source, roofs),
@@ -272,9 +267,9 @@ def _smaller_weights(source: ModelSource) -> str | None:
 
 
 def _smaller_cache(source: ModelSource) -> str | None:
-    if not source.has_cache or not source.flash_attn:
+    if not source.has_cache or not source.setting.flash_attn:
         return None
-    now = _bytes_per_element(source.kv_type_k) + _bytes_per_element(source.kv_type_v)
+    now = sum(_bytes_per_element(name) for name in source.setting.kv_types)
     for name in SMALLER_CACHES:
         if 2 * _bytes_per_element(name) < 0.9 * now:
             return name

@@ -16,7 +16,7 @@ from cpubound.theory.budget import Roofs, memory_bandwidth, require_positive
 DEFAULT_CHANNELS = 2
 MAX_CHANNELS = 24
 _MODULES = "modules"
-_MODULE_NAME = re.compile(r"(ddr\d)-(\d+)(?:-(\d+)ch)?")
+_MODULE_NAME = re.compile(r"(ddr[0-9])-([0-9]{1,6})(?:-([0-9]{1,6})ch)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from cpubound.model.hyper import HyperParameters
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic, WeightRead
+from cpubound.setting import Setting
 from cpubound.theory.budget import require_positive
 from cpubound.theory.work import EVERY_EXPERT_BATCH, DecodeWork, work_of_traffic
 
@@ -14,26 +17,23 @@ _MATRICES = ("matmul", "experts")
 
 
 class ModelSource:
-    """One model at one choice of KV types; contexts already worked out are kept.
+    """One model at a setting's KV types and flash-attention, at any context and batch.
 
-    ``bytes_per_weight`` puts every matrix at that size instead of its own type.
+    What was worked out is kept. ``bytes_per_weight`` puts every matrix at that size instead of
+    its own type.
     """
 
     def __init__(
         self,
         spec: ModelSpec,
+        setting: Setting = Setting(),  # noqa: B008 (an immutable value)
         *,
-        kv_type_k: str = "f16",
-        kv_type_v: str = "f16",
-        flash_attn: bool = True,
         bytes_per_weight: float | None = None,
     ) -> None:
         if bytes_per_weight is not None:
             require_positive("the bytes of a weight", bytes_per_weight)
         self.spec = spec
-        self.kv_type_k = kv_type_k
-        self.kv_type_v = kv_type_v
-        self.flash_attn = flash_attn
+        self.setting = setting
         self.bytes_per_weight = bytes_per_weight
         self._traffic: dict[tuple[int, int], ModelTraffic] = {}
         self._work: dict[int, DecodeWork] = {}
@@ -99,14 +99,13 @@ class ModelSource:
         return plain if self.bytes_per_weight is None else _resize(plain, self.bytes_per_weight)
 
     def _plain(self, context_tokens: int, batch: int) -> ModelTraffic:
-        return compute_traffic(
-            self.spec,
+        setting = structs.replace(
+            self.setting,
             depth_tokens=context_tokens,
+            allocated_context_tokens=None,
             batch=batch,
-            kv_type_k=self.kv_type_k,
-            kv_type_v=self.kv_type_v,
-            flash_attn=self.flash_attn,
         )
+        return compute_traffic(self.spec, setting)
 
 
 def _resize(traffic: ModelTraffic, bytes_per_weight: float) -> ModelTraffic:

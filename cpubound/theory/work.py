@@ -74,15 +74,15 @@ def work_of_traffic(one: ModelTraffic, many: ModelTraffic | None = None) -> Deco
 
     Looked-up rows and writes to the cache count with each sequence.
     """
-    if one.batch != 1:
-        raise ValueError(f"the traffic of one sequence is needed, not of {one.batch}")
+    if one.setting.batch != 1:
+        raise ValueError(f"the traffic of one sequence is needed, not of {one.setting.batch}")
     expert_bytes = _expert_bytes(one)
     experts = None
     if many is not None and expert_bytes:
         everything = _expert_bytes(many)
         experts = ExpertWeights(all_bytes=everything, share_used=expert_bytes / everything)
     return DecodeWork(
-        context_tokens=one.depth_tokens,
+        context_tokens=one.setting.depth_tokens,
         weight_bytes=one.weights_read_bytes - (0 if experts is None else expert_bytes),
         weight_flops=sum(
             2.0 * read.rows * read.columns * read.count

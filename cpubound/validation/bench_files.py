@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from msgspec import structs
 
 from cpubound.cost.predict import predict_decode
 from cpubound.engine.bench_rows import (
@@ -23,6 +23,7 @@ from cpubound.model.identify import ModelClues, fits_tensor_bytes, identify_mode
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile.values import MachineProfile
+from cpubound.setting import Setting
 from cpubound.validation.cells import Cell, Validation, summarize
 
 _NAMED_ROWS = 5
@@ -38,13 +39,15 @@ class ModelRow:
     @property
     def traffic(self) -> ModelTraffic:
         """What a step moved on average over the run."""
-        return compute_traffic(
-            self.spec,
+        setting = Setting(
             depth_tokens=self.row.mean_depth_tokens,
+            # As llama-bench allocates it.
+            allocated_context_tokens=self.row.n_depth + self.row.n_gen,
             kv_type_k=(self.row.type_k or "f16").lower(),
             kv_type_v=(self.row.type_v or "f16").lower(),
             flash_attn=self.row.uses_flash_attn,
         )
+        return compute_traffic(self.spec, setting)
 
     @property
     def threads(self) -> int:
@@ -118,7 +121,7 @@ def calibrate_from(
         source=str(path),
         relative_samples=[sample for row in rows for sample in _relative_samples(row.row)],
     )
-    return msgspec.structs.replace(profile, warnings=(*profile.warnings, *warnings))
+    return structs.replace(profile, warnings=(*profile.warnings, *warnings))
 
 
 def validate_from(
@@ -175,11 +178,12 @@ def _model_of(row: BenchRow, models: Sequence[ModelSpec]) -> ModelSpec | None:
 def _cell(profile: MachineProfile, matched: ModelRow) -> Cell:
     row = matched.row
     prediction = predict_decode(profile, matched.traffic, matched.threads)
+    setting = structs.replace(prediction.setting, depth_tokens=row.n_depth)
     naive = prediction.ceiling_tokens_per_s
     samples = row.samples_tokens_per_s or (row.tokens_per_s,)
     return Cell(
         # As validate: predicted at the mean depth of the run, named by the depth it began at.
-        prediction=msgspec.structs.replace(prediction, depth_tokens=row.n_depth),
+        prediction=structs.replace(prediction, setting=setting),
         observed_tokens_per_s=row.tokens_per_s,
         samples_s=tuple(1 / sample for sample in samples),
         relative_error=prediction.tokens_per_s / row.tokens_per_s - 1,

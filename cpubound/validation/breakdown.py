@@ -22,6 +22,7 @@ from cpubound.engine.runner import Runner
 from cpubound.engine.values import PartTimes, RunSettings
 from cpubound.model.parts import PARTS, bytes_by_part
 from cpubound.model.values import ModelTraffic
+from cpubound.setting import Setting
 
 ROUNDS = 8
 # What the standard choice of tokens takes altogether.
@@ -89,11 +90,7 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     quant_label: str
-    threads: int
-    depth_tokens: int
-    kv_type_k: str
-    kv_type_v: str
-    flash_attn: bool
+    setting: Setting
     engine: str
     tokens: int  # decoded each way
     seconds_per_token: float  # median, unobserved
@@ -164,15 +161,15 @@ def take_apart(
     rounds: Sequence[Round],
     predicted: Mapping[str, PartPrediction],
     *,
-    depth_tokens: int,
-    threads: int,
+    setting: Setting,
     engine: str,
 ) -> Breakdown:
     """Correct at least one round's parts for the looks and set them beside their prediction.
 
     Parameters
     ----------
-    traffic : what a step moves at the mean depth of the run, which starts at ``depth_tokens``.
+    traffic : what a step moves at the mean depth of the run.
+    setting : of the run, at the depth where it starts.
     predicted : by part; empty without a profile.
     """
     token_s = stats.median([s for r in rounds for s in r.unobserved_s])
@@ -185,11 +182,7 @@ def take_apart(
     return Breakdown(
         model=traffic.model,
         quant_label=traffic.quant_label,
-        threads=threads,
-        depth_tokens=depth_tokens,
-        kv_type_k=traffic.kv_type_k,
-        kv_type_v=traffic.kv_type_v,
-        flash_attn=traffic.flash_attn,
+        setting=setting,
         engine=engine,
         tokens=sum(len(r.unobserved_s) for r in rounds),
         seconds_per_token=token_s,

@@ -6,9 +6,9 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from cpubound import stats
 from cpubound.cost.predict import predict_decode, read_bandwidth
@@ -19,6 +19,7 @@ from cpubound.engine.values import EngineIdentity, RunSettings
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
+from cpubound.setting import Setting
 
 # A run is short, so that many of them sample the machine's noise.
 RUN_SECONDS = 1.0
@@ -82,18 +83,6 @@ class CellToRun:
     references: list[float] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """How a model is decoded."""
-
-    threads: int
-    depth_tokens: int = 0
-    batch: int = 1
-    kv_type_k: str = "f16"
-    kv_type_v: str = "f16"
-    flash_attn: bool = True
-
-
 def plan_cell(
     profile: MachineProfile, spec: ModelSpec, model_path: str, setting: Setting
 ) -> CellToRun:
@@ -101,22 +90,17 @@ def plan_cell(
 
     A run of n tokens from depth d lies at d + n/2 on average; the cell keeps d as its depth.
     """
+    room = setting.depth_tokens + MAX_TOKENS + 1
+    setting = structs.replace(setting, allocated_context_tokens=room)
 
     def predict_at(depth: int) -> Prediction:
-        traffic = compute_traffic(
-            spec,
-            depth_tokens=depth,
-            batch=setting.batch,
-            kv_type_k=setting.kv_type_k,
-            kv_type_v=setting.kv_type_v,
-            flash_attn=setting.flash_attn,
-        )
+        traffic = compute_traffic(spec, structs.replace(setting, depth_tokens=depth))
         return predict_decode(profile, traffic, setting.threads)
 
     tokens = tokens_for(predict_at(setting.depth_tokens).seconds.total)
     prediction = predict_at(setting.depth_tokens + tokens // 2)
     return CellToRun(
-        prediction=msgspec.structs.replace(prediction, depth_tokens=setting.depth_tokens),
+        prediction=structs.replace(prediction, setting=setting),
         model_path=model_path,
         bandwidth_bytes_per_s=read_bandwidth(profile, setting.threads),
         tokens=tokens,
@@ -138,13 +122,13 @@ def byte_budget_shares(cells: Sequence[Cell]) -> dict[int, float]:
     Bytes over bandwidth say that a batch multiplies the speed until the caches' bytes weigh;
     below 1 something else binds: computing, on CPUs.
     """
-    single = next((cell for cell in cells if cell.prediction.batch == 1), None)
+    single = next((cell for cell in cells if cell.prediction.setting.batch == 1), None)
     if single is None:
         return {}
     return {
-        cell.prediction.batch: (cell.observed_tokens_per_s / single.observed_tokens_per_s)
+        cell.prediction.setting.batch: (cell.observed_tokens_per_s / single.observed_tokens_per_s)
         / (cell.naive_tokens_per_s / single.naive_tokens_per_s)
-        for cell in sorted(cells, key=lambda cell: cell.prediction.batch)
+        for cell in sorted(cells, key=lambda cell: cell.prediction.setting.batch)
     }
 
 
@@ -211,29 +195,19 @@ def run_cells(
 def _observe(cell: CellToRun, runner: Runner, reference: Reference | None) -> None:
     p = cell.prediction
     if reference is not None:
-        cell.references.append(reference(p.threads))
+        cell.references.append(reference(p.setting.threads))
     observation = runner.run(
-        RunSettings(
-            model_path=cell.model_path,
-            threads=p.threads,
-            depth_tokens=p.depth_tokens,
-            tokens=cell.tokens,
-            batch=p.batch,
-            n_ctx=p.depth_tokens + MAX_TOKENS + 1,
-            kv_type_k=p.kv_type_k,
-            kv_type_v=p.kv_type_v,
-            flash_attn=p.flash_attn,
-        )
+        RunSettings(model_path=cell.model_path, setting=p.setting, tokens=cell.tokens)
     )
     cell.runs_s.append(observation.samples_s)
     if reference is not None:
-        cell.references.append(reference(p.threads))
+        cell.references.append(reference(p.setting.threads))
 
 
 def _compare(cell: CellToRun, paused_share: float) -> Cell:
     p = cell.prediction
     samples = tuple(sample for run in cell.runs_s for sample in run)
-    observed = p.batch / usual_seconds(samples, paused_share)
+    observed = p.setting.batch / usual_seconds(samples, paused_share)
     seen = stats.median(cell.references) if cell.references else None
     return Cell(
         prediction=p,
@@ -256,7 +230,7 @@ def _paired_error(
         return None
     slower = profile_bandwidth / seen - 1
     corrected = p.seconds.total + p.memory_seconds * slower
-    return p.batch / corrected / observed - 1
+    return p.setting.batch / corrected / observed - 1
 
 
 def summarize(cells: Sequence[Cell]) -> Summary:
@@ -292,10 +266,4 @@ def warn_of_other_build(
         f"predictions are for {measured.name} {measured.version} (build {measured.build[:12]}), "
         f"observed was {engine.name} {engine.version} (build {engine.build[:12]})"
     )
-    return msgspec.structs.replace(validation, warnings=(*validation.warnings, warning))
-
-
-def cell_document(cell: Cell) -> dict[str, Any]:
-    """Return a cell as JSON: the prediction's fields with the observation beside them."""
-    document: dict[str, Any] = msgspec.to_builtins(cell)
-    return {**document.pop("prediction"), **document}
+    return structs.replace(validation, warnings=(*validation.warnings, warning))

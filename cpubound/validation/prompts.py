@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import structs
 
 from cpubound import stats
 from cpubound.cost.predict import predict_prompt
@@ -18,7 +19,8 @@ from cpubound.engine.values import RunSettings
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
-from cpubound.validation.cells import Progress, Setting
+from cpubound.setting import Setting
+from cpubound.validation.cells import Progress
 
 MIN_ROUNDS = 3
 # Prompts shorter than this are processed several times in a run.
@@ -75,21 +77,9 @@ def plan_prompt(
     prompt_tokens: int,
 ) -> PromptToRun:
     """Predict the prompt that a run will observe."""
-    steps = prompt_steps(
-        spec,
-        prompt_tokens,
-        depth_tokens=setting.depth_tokens,
-        kv_type_k=setting.kv_type_k,
-        kv_type_v=setting.kv_type_v,
-        flash_attn=setting.flash_attn,
-    )
-    after = compute_traffic(
-        spec,
-        depth_tokens=setting.depth_tokens + prompt_tokens,
-        kv_type_k=setting.kv_type_k,
-        kv_type_v=setting.kv_type_v,
-        flash_attn=setting.flash_attn,
-    )
+    steps = prompt_steps(spec, prompt_tokens, setting)
+    behind = structs.replace(setting, depth_tokens=setting.depth_tokens + prompt_tokens)
+    after = compute_traffic(spec, behind)
     prediction = predict_prompt(profile, steps, after, setting.threads)
     return PromptToRun(prediction=prediction, model_path=model_path)
 
@@ -149,13 +139,9 @@ def _observe(cell: PromptToRun, runner: Runner) -> tuple[float, ...]:
     observation = runner.run(
         RunSettings(
             model_path=cell.model_path,
-            threads=p.threads,
-            depth_tokens=p.depth_tokens,
+            setting=p.setting,
             tokens=repetitions,
             prompt_tokens=p.prompt_tokens,
-            kv_type_k=p.kv_type_k,
-            kv_type_v=p.kv_type_v,
-            flash_attn=p.flash_attn,
         )
     )
     return observation.samples_s

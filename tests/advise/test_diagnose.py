@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from builders import GB, build_engine, build_machine, build_profile
-from runs import build_case, setting_of
+from runs import build_case, case_of
 
 import cpubound
 from cpubound.advise.diagnose import diagnose_published, diagnose_run
@@ -166,8 +166,8 @@ def test_a_published_ceiling_is_all_of_the_bandwidth_of_an_h100(
     model: str, depth: int, tokens_per_s: float
 ) -> None:
     """The table counts the looked-up token table as read, which is 3 to 7 % of the weights."""
-    setting = setting_of(model, depth_tokens=depth)
-    found = diagnose_published(setting, tokens_per_s, find_preset("h100-sxm"))
+    case = case_of(model, depth_tokens=depth)
+    found = diagnose_published(case, tokens_per_s, find_preset("h100-sxm"))
     assert 0.92 < found.share_of_ceiling <= 1.0
     assert found.gap is None
 
@@ -191,26 +191,26 @@ def test_a_measured_peak_rate_gives_the_batch_ceiling(
 
 
 def test_a_rate_above_the_published_peak_is_impossible() -> None:
-    setting = setting_of("llama-3.1-8b:BF16", depth_tokens=4096)
-    found = diagnose_published(setting, 260.0, find_preset("h100-sxm"))
+    case = case_of("llama-3.1-8b:BF16", depth_tokens=4096)
+    found = diagnose_published(case, 260.0, find_preset("h100-sxm"))
     assert found.gap == "impossible"
     assert found.findings[0].code == "impossible"
 
 
 def test_a_published_machine_has_its_batch_ceiling() -> None:
-    found = diagnose_published(setting_of("qwen3-32b:BF16"), 40.0, find_preset("h100-sxm"))
+    found = diagnose_published(case_of("qwen3-32b:BF16"), 40.0, find_preset("h100-sxm"))
     # 848 without the FLOPs of attention itself.
     assert found.batch_ceiling.n_star_tokens == pytest.approx(848, rel=0.1)
     assert found.batch_ceiling.ridge_batch == pytest.approx(295, rel=0.05)
     longer = diagnose_published(
-        setting_of("qwen3-32b:BF16", depth_tokens=4096), 40.0, find_preset("h100-sxm")
+        case_of("qwen3-32b:BF16", depth_tokens=4096), 40.0, find_preset("h100-sxm")
     )
     assert longer.batch_ceiling.can_be_compute_bound is False
     assert longer.batch_ceiling.ridge_batch is None
 
 
 def test_a_model_too_large_for_one_device_is_said() -> None:
-    found = diagnose_published(setting_of("llama-3.3-70b:BF16"), 20.0, find_preset("h100-sxm"))
+    found = diagnose_published(case_of("llama-3.3-70b:BF16"), 20.0, find_preset("h100-sxm"))
     assert "not-resident" in {f.code for f in found.findings}
     assert found.batch_ceiling.largest_batch == 0
 
@@ -226,15 +226,15 @@ def test_the_verb_takes_a_log(home: Path) -> None:
     log = home / "log"
     log.write_text(CLI_LOG)
     found = cpubound.diagnose(MODEL, log=log)
-    assert (found.observed_tokens_per_s, found.threads, found.depth_tokens) == (8.0, 2, 132)
+    assert (found.observed_tokens_per_s, found.threads, found.setting.depth_tokens) == (8.0, 2, 132)
     assert cpubound.diagnose(MODEL, log=log, threads=4, depth=0).threads == 4
 
 
 def test_what_is_not_given_is_the_engine_s_own_default(home: Path) -> None:
     found = cpubound.diagnose(MODEL, observed=8.0, engine="llama-cpp-python")
-    assert (found.threads, found.flash_attn) == (2, False)
+    assert (found.threads, found.setting.flash_attn) == (2, False)
     assert any("llama-cpp-python's own default, 2" in note for note in found.notes)
-    assert cpubound.diagnose(MODEL, observed=8.0).flash_attn is True
+    assert cpubound.diagnose(MODEL, observed=8.0).setting.flash_attn is True
 
 
 @pytest.mark.parametrize("name", ["llama-server", "Ollama", "LM Studio", "llama_cpp_python"])
@@ -343,8 +343,8 @@ def test_a_published_machine_needs_no_profile(
         (("--observed", 5, "--from-log", "x"), 2, "give the observed rate or a log"),
         (("--observed", 0), 2, "must be a positive number of tokens per second (0)"),
         (("--observed", -3.5), 2, "(-3.5)"),
-        (("--observed", "nan"), 2, "(nan)"),
-        (("--observed", "inf"), 2, "(inf)"),
+        (("--observed", "nan"), 2, "'nan' is no number"),
+        (("--observed", "inf"), 2, "'inf' is no number"),
         (("--observed", "fast"), 2, "fast"),
         (("--observed", 5, "--threads", 0), 2, "--threads"),
         (("--observed", 5, "--batch", 0), 2, "--batch"),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from finding_checks import check_finding
 from gguf_bytes import STRING, U16, GgufBytes, pair
-from runs import setting_of
+from runs import case_of
 
-from cpubound.advise.case import ModelSetting
+from cpubound.advise.case import ModelCase
 from cpubound.advise.refusals import REFUSALS, finding_of_refusal
 from cpubound.advise.registry import FILE_RULES, find_file_findings
 from cpubound.advise.values import ERROR, INFO
@@ -21,14 +21,14 @@ from cpubound.model.resolve import resolve_model
 
 MIB = 2**20
 LLAMA = pair("general.architecture", STRING, "llama")
-Make = Callable[[], ModelSetting]
+Make = Callable[[], ModelCase]
 
 
-def retyped(model: str, type_id: int, tensors: str) -> ModelSetting:
+def retyped(model: str, type_id: int, tensors: str) -> ModelCase:
     """A model some of whose tensors are of a type that nobody knows."""
-    spec = setting_of(model).spec
+    spec = case_of(model).spec
     unknown = unknown_quant_type(type_id)
-    return ModelSetting(
+    return ModelCase(
         spec=replace(
             spec,
             tensors=tuple(
@@ -38,15 +38,15 @@ def retyped(model: str, type_id: int, tensors: str) -> ModelSetting:
     )
 
 
-def labelled(model: str, file_type: int) -> ModelSetting:
-    return ModelSetting(spec=replace(setting_of(model).spec, file_type=file_type))
+def labelled(model: str, file_type: int) -> ModelCase:
+    return ModelCase(spec=replace(case_of(model).spec, file_type=file_type))
 
 
 # Code: a model that has it, and one that nearly does.
 CASES: dict[str, tuple[Make, Make]] = {
     "beyond-training": (
-        lambda: setting_of("llama-3-8b", depth_tokens=8193),
-        lambda: setting_of("llama-3-8b", depth_tokens=8191, n_ctx=8192),
+        lambda: case_of("llama-3-8b", depth_tokens=8193),
+        lambda: case_of("llama-3-8b", depth_tokens=8191, allocated_context_tokens=8192),
     ),
     # "all F32 (guessed)" on a mix of 2.7 bits a weight.
     "mislabelled": (
@@ -55,29 +55,29 @@ CASES: dict[str, tuple[Make, Make]] = {
     ),
     "unknown-type": (
         lambda: retyped("llama-3.2-1b:Q4_0", 142, "ffn_down"),
-        lambda: setting_of("llama-3.2-1b:Q4_0"),
+        lambda: case_of("llama-3.2-1b:Q4_0"),
     ),
     # A 30B with 3B active runs like a 3B.
-    "moe": (lambda: setting_of("qwen3-30b-a3b"), lambda: setting_of("qwen3-4b")),
+    "moe": (lambda: case_of("qwen3-30b-a3b"), lambda: case_of("qwen3-4b")),
     "lookup-tables": (
-        lambda: setting_of("gemma-3n-e4b:Q4_0"),
-        lambda: setting_of("llama-3.1-405b:Q4_0"),
+        lambda: case_of("gemma-3n-e4b:Q4_0"),
+        lambda: case_of("llama-3.1-405b:Q4_0"),
     ),
     "tied-output": (
-        lambda: setting_of("llama-3.2-1b:Q8_0"),
-        lambda: setting_of("llama-3.1-8b:Q8_0"),
+        lambda: case_of("llama-3.2-1b:Q8_0"),
+        lambda: case_of("llama-3.1-8b:Q8_0"),
     ),
     "sliding-window": (
-        lambda: setting_of("gemma-3-1b", depth_tokens=8192),
-        lambda: setting_of("gemma-3-1b", depth_tokens=256),
+        lambda: case_of("gemma-3-1b", depth_tokens=8192),
+        lambda: case_of("gemma-3-1b", depth_tokens=256),
     ),
     "mla": (
-        lambda: setting_of("deepseek-v2-lite", depth_tokens=8192),
-        lambda: setting_of("deepseek-v2-lite", depth_tokens=0),
+        lambda: case_of("deepseek-v2-lite", depth_tokens=8192),
+        lambda: case_of("deepseek-v2-lite", depth_tokens=0),
     ),
     "recurrent": (
-        lambda: setting_of("qwen3-next-80b-a3b", depth_tokens=32768),
-        lambda: setting_of("qwen3-next-80b-a3b", depth_tokens=0),
+        lambda: case_of("qwen3-next-80b-a3b", depth_tokens=32768),
+        lambda: case_of("qwen3-next-80b-a3b", depth_tokens=0),
     ),
 }
 
@@ -98,18 +98,18 @@ def test_a_rule_does_not_find_what_is_nearly_so(code: str) -> None:
 
 def test_a_table_is_read_by_the_row() -> None:
     """A table of 167 MiB costs 1,152 bytes a token: 2048 numbers of Q4_0."""
-    finding = FILE_RULES["lookup-tables"][1](setting_of("tinyllama-1.1b:Q4_0"))
+    finding = FILE_RULES["lookup-tables"][1](case_of("tinyllama-1.1b:Q4_0"))
     assert finding is not None
     assert finding.evidence["row_bytes"] == 1152
-    per_layer = FILE_RULES["lookup-tables"][1](setting_of("gemma-3n-e4b:Q8_0"))
+    per_layer = FILE_RULES["lookup-tables"][1](case_of("gemma-3n-e4b:Q8_0"))
     assert per_layer is not None
     assert per_layer.evidence["table_bytes"] > 2000 * MIB
     assert per_layer.evidence["row_bytes"] < 20_000
 
 
 def test_a_tied_table_is_counted_once_in_full() -> None:
-    setting = setting_of("llama-3.2-1b:Q8_0")
-    finding = FILE_RULES["tied-output"][1](setting)
+    case = case_of("llama-3.2-1b:Q8_0")
+    finding = FILE_RULES["tied-output"][1](case)
     assert finding is not None
     # 1.24 billion weights of 8.5 bits, the table among them once.
     assert finding.evidence["weights_read_bytes"] == pytest.approx(1.236e9 * 8.5 / 8, rel=0.01)
@@ -117,7 +117,7 @@ def test_a_tied_table_is_counted_once_in_full() -> None:
 
 
 def test_a_mixture_shows_active_and_total_bytes() -> None:
-    finding = FILE_RULES["moe"][1](setting_of("qwen3-30b-a3b:Q4_0"))
+    finding = FILE_RULES["moe"][1](case_of("qwen3-30b-a3b:Q4_0"))
     assert finding is not None
     assert finding.evidence["parameters"] == pytest.approx(30.5e9, rel=0.01)
     assert finding.evidence["active_parameters"] == pytest.approx(3.3e9, rel=0.05)
@@ -125,14 +125,14 @@ def test_a_mixture_shows_active_and_total_bytes() -> None:
 
 
 def test_the_usual_formula_over_estimates_a_compressed_cache_by_much() -> None:
-    finding = FILE_RULES["mla"][1](setting_of("deepseek-v3", depth_tokens=8192))
+    finding = FILE_RULES["mla"][1](case_of("deepseek-v3", depth_tokens=8192))
     assert finding is not None
     # 128 heads of 192 + 128 against one vector of 576 + 512 read as K and V.
     assert finding.evidence["usual_formula_bytes"] > 6 * finding.evidence["kv_read_bytes"]
 
 
 def test_windows_cap_what_their_layers_read() -> None:
-    finding = FILE_RULES["sliding-window"][1](setting_of("gemma-3-1b", depth_tokens=32000))
+    finding = FILE_RULES["sliding-window"][1](case_of("gemma-3-1b", depth_tokens=32000))
     assert finding is not None
     ratio = finding.evidence["usual_formula_bytes"] / finding.evidence["kv_read_bytes"]
     # 26 layers of which 4 are full; windows hold 512 + 512 cells.
@@ -147,7 +147,7 @@ def test_an_unknown_type_is_named_with_its_number() -> None:
 
 
 def test_a_plain_model_has_nothing_to_find() -> None:
-    assert find_file_findings(setting_of("llama-3.1-405b:Q4_0")) == ()
+    assert find_file_findings(case_of("llama-3.1-405b:Q4_0")) == ()
 
 
 def test_what_a_form_explains_costs_nothing() -> None:

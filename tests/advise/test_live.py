@@ -32,6 +32,7 @@ from cpubound.machine.read import read_machine
 from cpubound.profile.file import save_profile
 from cpubound.report.diagnosis import diagnosis_document, diagnosis_text
 from cpubound.report.live import live_text
+from cpubound.setting import Setting
 
 RUNS = ((0.1, 0.1), (0.1, 0.1), (0.125, 0.125), (0.125, 0.125))
 START = Counters(
@@ -158,7 +159,7 @@ def watch_fake(seconds: float, ticks: float, **changes: Any) -> tuple[FakeLocalR
         "progress": lambda *_: None,
         "clock": lambda: next(clock),
     }
-    settings = RunSettings(model_path="m.gguf", threads=2)
+    settings = RunSettings(model_path="m.gguf", setting=Setting(threads=2, flash_attn=False))
     return runner, watch_decode(runner, settings, **{**arguments, **changes})
 
 
@@ -326,7 +327,7 @@ def diagnosis_at(share_of_prediction: float) -> Diagnosis:
     case = Case(
         spec=spec,
         profile=profile,
-        threads=2,
+        setting=Setting(threads=2),
         engine=find_engine("llama-cpp-python"),
         model_argument="tiny.gguf",
         observed_tokens_per_s=1.0,

@@ -103,8 +103,7 @@ def test_llama_cli_tells_the_run_and_its_settings() -> None:
         model="/m/Smol.Q4_1.gguf",
         model_parameters=134_520_000,
         model_bytes=round(92.10 * 2**20),
-        kv_type_k="q8_0",
-        kv_type_v="f16",
+        kv_types=("q8_0", "f16"),
         flash_attn=False,
         features=("SSE3", "AVX2", "OPENMP"),
     )
@@ -189,7 +188,7 @@ def test_files_of_llama_bench_are_read(form: str) -> None:
         text = json.dumps([BENCH_ROW] if form == "json" else BENCH_ROW)
     run = one(text)
     assert run.tokens_per_s == 119.5
-    assert (run.threads, run.kv_type_k, run.flash_attn) == (2, "q8_0", True)
+    assert (run.threads, run.kv_types, run.flash_attn) == (2, ("q8_0", "q8_0"), True)
     assert run.depth_tokens == 108
     assert run.gpu is None
     assert run.samples_tokens_per_s == (() if form == "csv" else (120.0, 119.0))
@@ -275,8 +274,12 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_log_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cpubound.engine.bench_rows.MAX_FILE_BYTES", 10)
+    monkeypatch.setattr("cpubound.bounds.PRINTED_BYTES", 10)
     path = tmp_path / "log"
+    path.write_text("nothing of any program")
+    with pytest.raises(InputError, match="too large"):
+        read_log_file(path)
+    monkeypatch.setattr("cpubound.bounds.LOG_BYTES", 20)
     path.write_text(OLLAMA)
     with pytest.raises(InputError, match="too large"):
         read_log_file(path)

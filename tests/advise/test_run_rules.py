@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from builders import build_machine, build_measurement
 from finding_checks import check_finding
-from runs import GB, build_case, rates_for, setting_of, spec_of
+from runs import GB, build_case, case_of, rates_for, spec_of
 
 from cpubound.advise.case import Case
 from cpubound.advise.diagnose import diagnose_run
@@ -444,7 +444,7 @@ def test_odd_counts_are_those_that_were_seen_to_be_slow(threads: int, found: boo
         predicted={48: 3.42, 64: 3.59, 80: 3.6},
     )
     assert (find("odd-thread-count", case) is not None) == found
-    plain = dataclasses.replace(case, flash_attn=False)
+    plain = case.at(flash_attn=False)
     assert find("odd-thread-count", plain) is None
 
 
@@ -648,6 +648,6 @@ def test_findings_that_warn_come_first_and_each_code_once() -> None:
     assert len(codes) == len(set(codes))
 
 
-def test_the_setting_of_a_case_is_that_of_its_model() -> None:
-    assert build_case().traffic == setting_of().traffic
+def test_the_traffic_of_a_case_is_that_of_its_model() -> None:
+    assert build_case(threads=4).traffic == case_of(threads=4).traffic
     assert spec_of("llama-3.1-8b:Q4_0").name == "llama-3.1-8b"

@@ -12,7 +12,7 @@ from cpubound.cost.predict import predict_decode
 from cpubound.cost.values import Prediction, PromptPrediction, SecondsByPart
 from cpubound.model.values import WeightRead
 from cpubound.report.advice import advice_text
-from cpubound.validation.cells import Setting
+from cpubound.setting import Setting
 
 ATTENTION = {
     ("f16", "f16", True): 4.0 * GB,
@@ -47,9 +47,7 @@ def advise(
         traffic = build_traffic(
             {"Q4_0": 10**9},
             kv_bytes=size,
-            flash_attn=s.flash_attn,
-            kv_type_k=s.kv_type_k,
-            kv_type_v=s.kv_type_v,
+            setting=s,
             resident_bytes=(resident or {}).get(s.kv_type_k, 10**9),
         )
         return predict_decode(profile, traffic, s.threads)
@@ -69,27 +67,27 @@ def advise(
 
 def test_the_smallest_count_within_three_per_cent_of_the_best_is_chosen() -> None:
     advice = advise({1: 12, 2: 24, 3: 39.2, 4: 40})
-    assert advice.recommendation.threads == 3
+    assert advice.recommendation.setting.threads == 3
     assert advice.recommendation.batch_threads == 4
     assert advice.recommendation.cpu_mask == "0x7"
 
 
 def test_flash_attention_is_chosen_by_its_speed_at_the_depth() -> None:
-    assert advise({1: 12, 2: 24}, kv_bytes=10**8).recommendation.flash_attn is False
+    assert advise({1: 12, 2: 24}, kv_bytes=10**8).recommendation.setting.flash_attn is False
 
 
 def test_flash_attention_stays_on_where_it_makes_no_difference() -> None:
     alike = {("f16", "f16", True): 4.0 * GB, ("f16", "f16", False): 4.01 * GB}
     advice = advise({1: 12, 2: 24}, kv_bytes=10**8, attention=alike)
-    assert advice.recommendation.flash_attn is True
+    assert advice.recommendation.setting.flash_attn is True
     assert "flash-attention makes no difference at this depth" in advice.recommendation.reasons
 
 
 def test_counts_above_the_effective_cpus_are_never_advised() -> None:
     advice = advise({1: 10, 2: 20, 4: 40}, effective_cpus=2, quota_cpus=2.0)
-    assert advice.recommendation.threads == 2
+    assert advice.recommendation.setting.threads == 2
     assert advice.recommendation.batch_threads == 2
-    assert {c.threads for c in advice.table} == {1, 2}
+    assert {c.setting.threads for c in advice.table} == {1, 2}
 
 
 def test_every_command_carries_the_choice() -> None:
@@ -105,15 +103,15 @@ def test_every_command_carries_the_choice() -> None:
 def test_what_the_defaults_cost_is_predicted_too() -> None:
     advice = advise({1: 10, 2: 20, 3: 30, 4: 40})
     python = advice.defaults["llama-cpp-python"]
-    assert python.threads == 2
-    assert python.flash_attn is False
+    assert python.setting.threads == 2
+    assert python.setting.flash_attn is False
     assert python.tokens_per_s == pytest.approx(20)
-    assert advice.defaults["llama.cpp"].threads == 4
+    assert advice.defaults["llama.cpp"].setting.threads == 4
 
 
 def test_the_reason_says_when_more_threads_are_slower() -> None:
     recommendation = advise({1: 40, 2: 6}).recommendation
-    assert recommendation.threads == 1
+    assert recommendation.setting.threads == 1
     assert "2 would give 85 % less" in recommendation.reasons[0]
 
 
@@ -133,7 +131,7 @@ def test_second_hardware_threads_are_said_to_take_part_or_not(
 ) -> None:
     smt: dict[str, Any] = {"threads_per_core": 2, "core_cpus": ((0, 2), (1, 3))}
     r = advise({1: 10, 2: 20, 4: both}, **smt).recommendation
-    assert r.threads == threads
+    assert r.setting.threads == threads
     assert reason in r.reasons
 
 
@@ -144,7 +142,7 @@ def test_cores_without_second_threads_are_not_spoken_of() -> None:
 
 def test_a_quantised_cache_that_is_slower_is_not_chosen_but_shown() -> None:
     advice = advise({1: 12, 2: 24}, kv_bytes=10**9, depth_tokens=8192, kv_options=(F16, Q8))
-    assert advice.recommendation.kv_type_k == "f16"
+    assert advice.recommendation.setting.kv_type_k == "f16"
     reason = next(r for r in advice.recommendation.reasons if "q8_0" in r)
     assert "flash-attention on" in reason and "−" in reason
 
@@ -154,7 +152,7 @@ def test_a_quantised_cache_that_gains_under_three_per_cent_is_not_chosen() -> No
     advice = advise(
         {1: 12, 2: 24}, kv_bytes=10**8, attention=little, kv_options=(F16, Q8), depth_tokens=1024
     )
-    assert advice.recommendation.kv_type_k == "f16"
+    assert advice.recommendation.setting.kv_type_k == "f16"
 
 
 def test_a_quantised_cache_is_chosen_where_only_that_fits_into_memory() -> None:
@@ -165,8 +163,8 @@ def test_a_quantised_cache_is_chosen_where_only_that_fits_into_memory() -> None:
         kv_options=(F16, Q8),
         resident={"f16": 20 * GB, "q8_0": 12 * GB},
     )
-    assert advice.recommendation.kv_type_k == "q8_0"
-    assert advice.recommendation.flash_attn is True
+    assert advice.recommendation.setting.kv_type_k == "q8_0"
+    assert advice.recommendation.setting.flash_attn is True
     assert "-ctk q8_0 -ctv q8_0" in advice.recommendation.commands["llama-server"]
 
 
@@ -174,11 +172,11 @@ def test_attention_that_was_not_measured_is_no_match_for_what_was() -> None:
     only_on = {("f16", "f16", True): 4.0 * GB}
     settings: dict[str, Any] = {"kv_bytes": 10**8, "attention": only_on}
     measured = advise({1: 12}, measured_attention=((F16, True),), **settings)
-    assert measured.recommendation.flash_attn is True
+    assert measured.recommendation.setting.flash_attn is True
     assert "Note: " not in advice_text(measured)
     unknown = advise({1: 12}, **settings)
     # Read at memory's rate, off looks faster: it is said that nothing was measured.
-    assert unknown.recommendation.flash_attn is False
+    assert unknown.recommendation.setting.flash_attn is False
     assert "flash-attn off, was not measured" in advice_text(unknown)
 
 
@@ -200,18 +198,18 @@ def predictions(rates: dict[int, float]) -> list[Prediction]:
 def test_a_count_that_divides_heads_and_rows_is_preferred_among_near_equals() -> None:
     eight_heads = build_traffic({"Q4_0": 10**9}, kv_bytes=1024)
     near = predictions({3: 39.5, 4: 40})
-    assert prefer_even(near, eight_heads).threads == 4
-    assert prefer_even(near, None).threads == 3
+    assert prefer_even(near, eight_heads).setting.threads == 4
+    assert prefer_even(near, None).setting.threads == 3
 
 
 def test_no_count_is_preferred_that_needs_many_more_threads() -> None:
     eight_heads = build_traffic({"Q4_0": 10**9}, kv_bytes=1024)
-    assert prefer_even(predictions({5: 39.5, 8: 40}), eight_heads).threads == 5
+    assert prefer_even(predictions({5: 39.5, 8: 40}), eight_heads).setting.threads == 5
 
 
 def test_an_even_count_that_is_slower_by_more_is_not_preferred() -> None:
     eight_heads = build_traffic({"Q4_0": 10**9}, kv_bytes=1024)
-    assert prefer_even(predictions({3: 40, 4: 38}), eight_heads).threads == 3
+    assert prefer_even(predictions({3: 40, 4: 38}), eight_heads).setting.threads == 3
 
 
 def test_rows_count_as_heads_do() -> None:
@@ -225,9 +223,18 @@ def test_rows_count_as_heads_do() -> None:
 
 def test_a_fast_prompt_is_written_without_an_exponent() -> None:
     prompt = PromptPrediction(
-        model="tiny", quant_label="Q4_0", threads=2, prompt_tokens=512, depth_tokens=0,
-        kv_type_k="f16", kv_type_v="f16", flash_attn=True, seconds=0.5, low_s=0.4, high_s=0.6,
-        tokens_per_s=1109.6, time_to_first_token_s=0.5, operations=1, bound="compute",
-        parts=SecondsByPart(weights=0.4, attention=0.05, overhead=0.05), fits_in_memory=True,
-    )  # fmt: skip
+        setting=Setting(threads=2),
+        model="tiny",
+        quant_label="Q4_0",
+        prompt_tokens=512,
+        seconds=0.5,
+        low_s=0.4,
+        high_s=0.6,
+        tokens_per_s=1109.6,
+        time_to_first_token_s=0.5,
+        operations=1,
+        bound="compute",
+        parts=SecondsByPart(weights=0.4, attention=0.05, overhead=0.05),
+        fits_in_memory=True,
+    )
     assert _prompt_reason(prompt) == ["a prompt of 512 tokens runs at 1110 tok/s with 2 threads"]

@@ -5,7 +5,7 @@ import shlex
 from typing import Any
 
 import pytest
-from builders import SMT, build_machine, hybrid_machine, two_nodes
+from builders import SMT, build_machine, hybrid_machine, take_setting, two_nodes
 
 from cpubound.advise.tune.commands import commands, context_for
 from cpubound.advise.tune.values import Recommendation
@@ -27,23 +27,21 @@ BENCH = {
 
 def recommend(machine: Machine, threads: int, batch: int, **changes: Any) -> Recommendation:
     cpus, batch_cpus = (placement(machine, count) for count in (threads, batch))
+    setting, rest = take_setting({"threads": threads, **changes})
     fields: dict[str, Any] = {
-        "threads": threads,
+        "setting": setting,
         "batch_threads": batch,
         "cpus": cpus,
         "cpu_mask": format_cpu_mask(cpus or ()),
         "batch_cpus": batch_cpus,
         "batch_cpu_mask": format_cpu_mask(batch_cpus or ()),
-        "flash_attn": True,
-        "kv_type_k": "f16",
-        "kv_type_v": "f16",
         "tokens_per_s": 10.0,
         "low": 9.0,
         "high": 11.0,
         "reasons": (),
         "commands": {},
     }
-    return Recommendation(**{**fields, **changes})
+    return Recommendation(**{**fields, **rest})
 
 
 def options_of(command: str, program: str, known: dict[str, bool]) -> dict[str, str]:

@@ -39,7 +39,7 @@ def advise_of(profile: MachineProfile) -> Advice:
 
 def test_prompts_take_the_threads_that_were_fastest_for_batches() -> None:
     r = advise_of(make_profile({1: 1e6, 2: 2e6, 4: 4e6})).recommendation
-    assert (r.threads, r.batch_threads) == (1, 4)
+    assert (r.setting.threads, r.batch_threads) == (1, 4)
     assert "-tb 4" in r.commands["llama-server"]
     assert any("a prompt of 512 tokens" in reason for reason in r.reasons)
 

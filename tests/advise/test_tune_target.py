@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 from builders import GB, build_engine, build_machine, build_profile
 from fakes import tiny_model
+from msgspec import structs
 
 from cpubound.advise.tune import Advice
-from cpubound.advise.tune.choice import chosen_setting
 from cpubound.advise.tune.session import Session, advise
 from cpubound.advise.tune.values import TargetAdvice
 from cpubound.model.catalog import catalog_entry
@@ -87,9 +85,11 @@ def test_the_largest_context_still_gives_the_rate_and_the_next_one_does_not() ->
     assert target.context_tokens is not None and target.context_tokens % 256 == 0
     session = Session(profile=profile_of(), spec=LLAMA_1B, thread_counts=(1, 2))
 
-    chosen = chosen_setting(advice)
+    chosen = advice.recommendation.setting
     rates = [
-        session.predict(replace(chosen, depth_tokens=target.context_tokens + more)).tokens_per_s
+        session.predict(
+            structs.replace(chosen, depth_tokens=target.context_tokens + more)
+        ).tokens_per_s
         for more in (0, 256)
     ]
     assert rates[0] >= 12.0 > rates[1]

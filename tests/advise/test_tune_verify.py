@@ -16,6 +16,7 @@ from cpubound.advise.tune.verify import MIN_ROUNDS, plan_candidates, verify
 from cpubound.engine.values import RunSettings
 from cpubound.errors import EngineCrashed
 from cpubound.report.advice import advice_text
+from cpubound.setting import Setting
 
 ATTENTION = {("f16", "f16", True): 4.0 * GB, ("f16", "f16", False): 8.0 * GB}
 RATES = {"Q8_0": {1: 10.0 * GB, 2: 20.0 * GB, 4: 40.0 * GB}}
@@ -43,7 +44,7 @@ def advise_of(session: Session, depth: int = 1024) -> Advice:
 
 def seconds_of(settings: RunSettings) -> float:
     """Twice the threads, half the time; flash-attention costs a fifth."""
-    return (1.2 if settings.flash_attn else 1.0) / settings.threads
+    return (1.2 if settings.setting.flash_attn else 1.0) / settings.setting.threads
 
 
 def test_the_choice_its_neighbours_and_the_defaults_run_once_each() -> None:
@@ -85,7 +86,7 @@ def test_the_gain_over_each_setting_is_what_the_runs_gave() -> None:
 
 def test_a_choice_that_is_not_the_fastest_is_shown_to_be_so() -> None:
     session = make_session()
-    runner = FakeRunner(seconds_per_step=lambda s: float(s.threads))
+    runner = FakeRunner(seconds_per_step=lambda s: float(s.setting.threads))
     advice = advise_of(session)
     found = verify(advice, session.predict, runner, "m.gguf", seconds=0.0, seed=1)
     assert "llama-cpp-python" in found.rows[0].names
@@ -98,7 +99,9 @@ def test_a_choice_that_is_not_the_fastest_is_shown_to_be_so() -> None:
 
 def test_the_commands_are_those_of_what_ran_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     session = make_session()
-    runner = FakeRunner(seconds_per_step=lambda s: float(s.threads + 4 * (not s.flash_attn)))
+    runner = FakeRunner(
+        seconds_per_step=lambda s: float(s.setting.threads + 4 * (not s.setting.flash_attn))
+    )
     monkeypatch.setattr(
         "cpubound.api.advising.engine_with", lambda *_: nullcontext((runner, "m.gguf"))
     )
@@ -126,10 +129,16 @@ def test_a_command_maps_the_file_as_the_run_did(mmap: bool) -> None:
     unmapped = msgspec.structs.replace(advice.recommendation, load_mode="none")
     advice = msgspec.structs.replace(advice, recommendation=unmapped)
     row = Verified(
-        names=("fewer threads",), threads=2, flash_attn=True, kv_type_k="f16", kv_type_v="f16",
-        mmap=mmap, predicted_tokens_per_s=1.0, tokens_per_s=2.0, gain=-0.5, gain_low=-0.5,
-        gain_high=-0.5, runs_s=(),
-    )  # fmt: skip
+        setting=Setting(threads=2),
+        names=("fewer threads",),
+        mmap=mmap,
+        predicted_tokens_per_s=1.0,
+        tokens_per_s=2.0,
+        gain=-0.5,
+        gain_low=-0.5,
+        gain_high=-0.5,
+        runs_s=(),
+    )
     lines = commands_of(session, lambda threads: tuple(range(threads)), advice, row, "m.gguf")
     assert lines["llama-cli"].startswith("llama-cli -m m.gguf -t 2 -tb 4 -fa on -c ")
     assert ("-lm none" in lines["llama-cli"]) is not mmap
@@ -139,14 +148,14 @@ def test_a_command_maps_the_file_as_the_run_did(mmap: bool) -> None:
 def test_every_run_is_at_the_depth_asked_for_and_counts_are_within_the_machine() -> None:
     session, runner = make_session(), FakeRunner(seconds_per_step=seconds_of)
     verify(advise_of(session), session.predict, runner, "m.gguf", seconds=0.0, seed=1)
-    assert {run.depth_tokens for run in runner.runs} == {1024}
-    assert {run.threads for run in runner.runs} == {2, 4}
-    assert len({run.n_ctx for run in runner.runs}) == 1
+    assert {run.setting.depth_tokens for run in runner.runs} == {1024}
+    assert {run.setting.threads for run in runner.runs} == {2, 4}
+    assert len({run.setting.n_ctx for run in runner.runs}) == 1
 
 
 def test_a_crash_of_the_engine_is_not_hidden() -> None:
     session = make_session()
-    runner = FakeRunner(seconds_per_step=seconds_of, crash_if=lambda s: s.flash_attn)
+    runner = FakeRunner(seconds_per_step=seconds_of, crash_if=lambda s: s.setting.flash_attn)
     with pytest.raises(EngineCrashed):
         verify(advise_of(session), session.predict, runner, "m.gguf", seconds=0.0, seed=1)
 
@@ -155,7 +164,7 @@ def test_of_several_faster_settings_the_fastest_shown_is_recommended() -> None:
     """The gain is of paired rounds, so that noise may order it otherwise than the rates."""
     session = make_session()
     advice = advise_of(session)
-    runner = FakeRunner(seconds_per_step=lambda s: float(s.threads))
+    runner = FakeRunner(seconds_per_step=lambda s: float(s.setting.threads))
     found = verify(advice, session.predict, runner, "m.gguf", seconds=0.0, seed=1)
     by_name = {name: row for row in found.rows for name in row.names}
     replace = msgspec.structs.replace

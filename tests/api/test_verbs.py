@@ -6,9 +6,8 @@ import pytest
 from builders import GB, build_engine, build_profile
 
 import cpubound
-from cpubound.api import split_kv_type, survey
+from cpubound.api import survey
 from cpubound.cost.thread_choice import thread_counts
-from cpubound.errors import UsageError
 from cpubound.model.catalog import catalog_model
 
 PROFILE = build_profile(
@@ -27,7 +26,7 @@ def test_the_verbs_are_attributes_of_the_package() -> None:
 
 def test_predict_takes_a_name_and_chooses_the_threads() -> None:
     p = cpubound.predict("llama-3.2-1b:Q4_K_M", profile=PROFILE)
-    assert p.threads == 2
+    assert p.setting.threads == 2
     assert p.basis == "engine"
 
 
@@ -44,19 +43,6 @@ def test_tune_returns_commands_for_the_path_it_is_given(tmp_path: Path) -> None:
 
 def test_thread_counts_come_from_what_was_measured_with_the_engine() -> None:
     assert thread_counts(PROFILE) == (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("text", "types"), [("f16", ("f16", "f16")), ("Q8_0:F16", ("q8_0", "f16"))]
-)
-def test_kv_types_are_one_or_two(text: str, types: tuple[str, str]) -> None:
-    assert split_kv_type(text) == types
-
-
-@pytest.mark.parametrize("text", ["", ":f16", "f16:"])
-def test_half_a_kv_type_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="K:V"):
-        split_kv_type(text)
 
 
 def test_a_survey_lists_what_fits_fastest_first() -> None:

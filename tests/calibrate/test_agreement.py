@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from calibrate.agreement import Cell, agreement_table, run_pairs
 from cpubound.engine.values import EngineIdentity, Observation, RunSettings
+from cpubound.setting import Setting
 
 
 class Engine:
@@ -24,7 +25,11 @@ class Engine:
 
 def test_each_pair_holds_one_run_of_each_and_rates_count_the_whole_run():
     log: list[str] = []
-    cell = Cell(settings=RunSettings(model_path="x.gguf", threads=2, tokens=2))
+    cell = Cell(
+        settings=RunSettings(
+            model_path="x.gguf", setting=Setting(threads=2, flash_attn=False), tokens=2
+        )
+    )
     ours, theirs = Engine("ours", [0.1, 0.3], log), Engine("theirs", [0.25], log)
     run_pairs([cell], ours, theirs, pairs=10, seed=1)
     assert len(log) == 20

@@ -50,8 +50,10 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TuningCell]:
 
 def seconds_of(settings: RunSettings) -> float:
     """Two threads halve the time; flash-attention costs a tenth, a quantised cache a half."""
-    factor = 1.5 if settings.kv_type_k == "q8_0" else 1.1 if settings.flash_attn else 1.0
-    return factor / settings.threads
+    factor = (
+        1.5 if settings.setting.kv_type_k == "q8_0" else 1.1 if settings.setting.flash_attn else 1.0
+    )
+    return factor / settings.setting.threads
 
 
 def test_the_grid_is_all_that_llama_cpp_allows() -> None:
@@ -86,7 +88,7 @@ def test_a_choice_that_is_the_best_has_no_regret(cells: list[TuningCell]) -> Non
 
 def test_a_regret_is_what_the_choice_loses_against_the_best(cells: list[TuningCell]) -> None:
     # On this engine one thread is twice as fast as the two that the profile speaks for.
-    runner = FakeRunner(seconds_per_step=lambda s: float(s.threads))
+    runner = FakeRunner(seconds_per_step=lambda s: float(s.setting.threads))
     run_grid(cells, runner, seconds=0.0, seed=1)
     assert all(cell.regret == pytest.approx(0.5) for cell in cells)
     assert all(cell.split_regret == pytest.approx(0.5) for cell in cells)

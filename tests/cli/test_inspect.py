@@ -19,6 +19,7 @@ from cpubound.engine.values import GraphCount
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelTraffic
 from cpubound.report.verification import compare_parts
+from cpubound.setting import Setting
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -193,7 +194,7 @@ def counted(traffic: ModelTraffic, **changes: int) -> GraphCount:
 
 
 def test_parts_that_agree_are_not_marked() -> None:
-    traffic = compute_traffic(tiny_model("F16"))
+    traffic = compute_traffic(tiny_model("F16"), Setting(flash_attn=False))
     parts = {part.name: part for part in compare_parts(traffic, counted(traffic))}
     assert parts["attention"].rule_bytes == parts["attention"].graph_bytes > 0
     assert parts["all weights"].agrees
@@ -210,7 +211,7 @@ def test_parts_that_agree_are_not_marked() -> None:
     ],
 )
 def test_a_part_that_differs_is_marked(field: str, name: str) -> None:
-    traffic = compute_traffic(tiny_model("F16"))
+    traffic = compute_traffic(tiny_model("F16"), Setting(flash_attn=False))
     right = counted(traffic)
     parts = compare_parts(traffic, counted(traffic, **{field: getattr(right, field) * 2}))
     assert name in {part.name for part in parts if not part.agrees}

@@ -28,6 +28,7 @@ from cpubound.model.resolve import resolve_model
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelTraffic, WeightRead
 from cpubound.profile.values import MachineProfile, judge_noise
+from cpubound.setting import Setting
 
 BANDWIDTH = {1: 20.0 * GB, 2: 30.0 * GB}
 RATES = {"Q4_0": {1: 10.0 * GB, 2: 20.0 * GB}, "Q6_K": {1: 5.0 * GB, 2: 10.0 * GB}}
@@ -126,7 +127,7 @@ def by_hand(amounts: Mapping[str, float], seconds: Mapping[str, float]) -> float
 @pytest.mark.parametrize("depth", [0, 700, 4000, 20_000])
 @pytest.mark.parametrize("model", ["llama-3.1-8b:Q4_K_M", "qwen3-30b-a3b:Q4_K_M"])
 def test_a_prediction_is_the_sum_of_amounts_and_seconds(model: str, depth: int) -> None:
-    traffic = compute_traffic(resolve_model(model), depth_tokens=depth, flash_attn=True)
+    traffic = compute_traffic(resolve_model(model), Setting(depth_tokens=depth))
     (table,) = ENGINE.tables
     amounts = add_up(step_terms(traffic))
     experts_like_q4_k = {**table.by_key, "experts:Q6_K": SECONDS["experts:Q4_K"] * 20 / 25}
@@ -163,14 +164,18 @@ def test_a_batch_is_all_its_sequences_together() -> None:
     traffic = build_traffic({"Q4_K": 10**9}, kv_bytes=10**7)
     shared = tuple(replace(w, tokens=4.0) for w in traffic.weights)
     one = predict_decode(PROFILES["engine"], traffic, 2)
-    four = predict_decode(PROFILES["engine"], replace(traffic, batch=4, weights=shared), 2)
+    four = predict_decode(
+        PROFILES["engine"], replace(traffic, setting=Setting(batch=4), weights=shared), 2
+    )
     assert four.seconds.weights == pytest.approx(1 / 12)
     assert four.seconds.attention == pytest.approx(4 * one.seconds.attention)
     assert four.seconds.overhead == pytest.approx(one.seconds.overhead)
     assert four.tokens_per_s == pytest.approx(4 / four.seconds.total)
     assert four.low < four.tokens_per_s < four.high
     sixteen = replace(
-        traffic, batch=16, weights=tuple(replace(w, tokens=16.0) for w in traffic.weights)
+        traffic,
+        setting=Setting(batch=16),
+        weights=tuple(replace(w, tokens=16.0) for w in traffic.weights),
     )
     assert predict_decode(PROFILES["engine"], sixteen, 2).seconds.weights == pytest.approx(1 / 4)
 
@@ -334,7 +339,9 @@ def test_a_batch_predicted_from_own_kernels_gains_but_not_for_free() -> None:
     traffic = build_traffic({"Q4_K": 10**9})
     shared = tuple(replace(w, tokens=4.0) for w in traffic.weights)
     one = predict_decode(PROFILES["kernel"], traffic, 2)
-    four = predict_decode(PROFILES["kernel"], replace(traffic, batch=4, weights=shared), 2)
+    four = predict_decode(
+        PROFILES["kernel"], replace(traffic, setting=Setting(batch=4), weights=shared), 2
+    )
     assert four.seconds.weights == pytest.approx(one.seconds.weights * 2.4 / 1.5)
     assert four.basis == "kernel"
     assert not any("taken as free" in a for a in four.assumptions)
@@ -459,8 +466,8 @@ def test_a_profile_without_bandwidth_is_refused(engine: Any) -> None:
 
 def test_a_prompt_is_the_sum_of_its_physical_batches() -> None:
     spec = resolve_model("llama-3.1-8b:Q4_K_M")
-    steps = prompt_steps(spec, 700, flash_attn=True)
-    after = compute_traffic(spec, depth_tokens=700, flash_attn=True)
+    steps = prompt_steps(spec, 700, Setting())
+    after = compute_traffic(spec, Setting(depth_tokens=700))
     found = predict_prompt(PROFILES["engine"], steps, after, 2)
     (table,) = ENGINE.tables
     grid_of_batches = choose_basis(PROFILES["engine"], steps[0], 2).grid
@@ -471,7 +478,7 @@ def test_a_prompt_is_the_sum_of_its_physical_batches() -> None:
     assert found.tokens_per_s == pytest.approx(700 / found.seconds)
     assert found.low_s < found.seconds < found.high_s
     assert found.prompt_tokens == 700
-    assert found.depth_tokens == 0
+    assert found.setting.depth_tokens == 0
     assert found.bound == "compute"
     decoded = predict_decode(PROFILES["engine"], after, 2)
     assert found.time_to_first_token_s == pytest.approx(found.seconds + 1 / decoded.tokens_per_s)
@@ -479,10 +486,11 @@ def test_a_prompt_is_the_sum_of_its_physical_batches() -> None:
 
 def test_attention_over_prompts_that_was_not_measured_is_taken_from_decoding_and_said() -> None:
     step = build_traffic({"Q4_0": 10**9}, kv_bytes=10**6, batch=64)
+    after = build_traffic({"Q4_0": 10**9}, kv_bytes=10**6, depth_tokens=64)
     batches = {"bytes:Q4_0@64": 32 / (20.0 * GB)}
     decoding = {f"kv:{ON}:64": 1 / GB, f"attention:{ON}:64:wide:near": 1 / (5.0 * GB)}
     engine = build_engine(RATES, seconds={**batches, **decoding})
-    found = predict_prompt(build_profile(BANDWIDTH, engine), [step], step, 2)
+    found = predict_prompt(build_profile(BANDWIDTH, engine), [step], after, 2)
     operations = 64 * step.attention_operations
     assert found.parts.attention == pytest.approx(operations / (5.0 * GB))
     assert any("as if each token were decoded" in note for note in found.assumptions)
@@ -513,7 +521,9 @@ def test_a_table_in_which_nothing_costs_time_predicts_nothing() -> None:
 
 @pytest.mark.parametrize("batch", [2, 8, 32])
 def test_a_batch_reads_the_weights_once_where_only_the_bandwidth_is_known(batch: int) -> None:
-    traffic = compute_traffic(resolve_model("llama-3.2-1b:Q4_0"), depth_tokens=0, batch=batch)
+    traffic = compute_traffic(
+        resolve_model("llama-3.2-1b:Q4_0"), Setting(depth_tokens=0, batch=batch, flash_attn=False)
+    )
     prediction = predict_decode(build_profile(BANDWIDTH), traffic, 2)
     assert prediction.basis == "ceiling"
     assert prediction.tokens_per_s == pytest.approx(prediction.ceiling_tokens_per_s, rel=0.01)
@@ -523,7 +533,10 @@ def test_a_batch_that_was_not_measured_costs_its_weights_once() -> None:
     profile = build_profile(BANDWIDTH, build_engine(RATES))
     spec = resolve_model("llama-3.2-1b:Q4_0")
     one, eight = (
-        predict_decode(profile, compute_traffic(spec, depth_tokens=0, batch=n), 2) for n in (1, 8)
+        predict_decode(
+            profile, compute_traffic(spec, Setting(depth_tokens=0, batch=n, flash_attn=False)), 2
+        )
+        for n in (1, 8)
     )
     assert eight.seconds.weights == pytest.approx(one.seconds.weights, rel=1e-6)
     assert any("taken as free" in assumption for assumption in eight.assumptions)

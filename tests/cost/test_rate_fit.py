@@ -7,8 +7,9 @@ import math
 import pytest
 
 from cpubound.cost.kernel_priors import KernelPriors, isa_of_cpu, kernel_priors, read_priors
-from cpubound.cost.rate_fit import RateRow, attention_key, fit_rates
+from cpubound.cost.rate_fit import RateRow, fit_rates
 from cpubound.model.quant import quant_type
+from cpubound.setting import Setting
 
 GB = 10**9
 SPEEDS = {"Q4_K": 30 * GB, "Q8_0": 15 * GB, "IQ3_S": 9 * GB}  # weights per second of a thread
@@ -23,8 +24,8 @@ def law(name: str, threads: int) -> float:
 
 def row(name: str, threads: int, factor: float = 1.0) -> RateRow:
     return RateRow(
+        setting=Setting(threads=threads),
         tokens_per_s=factor * law(name, threads) / SIZES[name],
-        threads=threads,
         weight_bytes={name: SIZES[name]},
     )
 
@@ -84,24 +85,23 @@ def test_depth_tells_the_attention_rate():
     rate = 3 * GB * 4
     rows = [
         RateRow(
+            setting=Setting(threads=4),
             tokens_per_s=1 / (SIZES["Q4_K"] / law("Q4_K", 4) + kv_bytes / rate),
-            threads=4,
             weight_bytes={"Q4_K": SIZES["Q4_K"]},
             kv_bytes=kv_bytes,
-            flash_attn=True,
         )
         for kv_bytes in (10**7, 5 * 10**8, 2 * 10**9)
     ]
     fit = fit_rates(rows, kernel_priors("arm"))
-    found = fit.attention_rate(attention_key("f16", "f16", True), 4)
+    found = fit.attention_rate("F16:F16:on", 4)
     assert found.value == pytest.approx(rate, rel=0.08)
     assert found.relative_error < fit.attention_rate("Q8_0:Q8_0:on", 4).relative_error
 
 
 def test_a_type_that_no_prior_knows_is_fitted_all_the_same():
     rows = [
-        RateRow(tokens_per_s=20.0, threads=4, weight_bytes={"TQ2_0": GB}),
-        RateRow(tokens_per_s=10.0, threads=2, weight_bytes={"TQ2_0": GB}),
+        RateRow(setting=Setting(threads=4), tokens_per_s=20.0, weight_bytes={"TQ2_0": GB}),
+        RateRow(setting=Setting(threads=2), tokens_per_s=10.0, weight_bytes={"TQ2_0": GB}),
     ]
     fit = fit_rates(rows, KernelPriors(beliefs=kernel_priors("x86").beliefs))
     assert fit.weight_rate("TQ2_0", 2).value == pytest.approx(10 * GB, rel=0.1)
@@ -111,9 +111,8 @@ def test_a_type_that_no_prior_knows_is_fitted_all_the_same():
     "rows",
     [
         [],
-        [RateRow(tokens_per_s=0.0, threads=1, weight_bytes={"Q8_0": GB})],
-        [RateRow(tokens_per_s=math.nan, threads=1, weight_bytes={"Q8_0": GB})],
-        [RateRow(tokens_per_s=1.0, threads=0, weight_bytes={"Q8_0": GB})],
+        [RateRow(setting=Setting(threads=1), tokens_per_s=0.0, weight_bytes={"Q8_0": GB})],
+        [RateRow(setting=Setting(threads=1), tokens_per_s=math.nan, weight_bytes={"Q8_0": GB})],
     ],
 )
 def test_rows_that_say_nothing_are_refused(rows):

@@ -33,6 +33,7 @@ from cpubound.cost.rates import (
 from cpubound.cost.terms import Grid, Term
 from cpubound.model.quant import QUANT_TYPES, quant_type
 from cpubound.profile.values import RateTable
+from cpubound.setting import Setting
 
 ON = "F16:F16:on"
 
@@ -370,13 +371,13 @@ def test_a_rate_of_attention_grows_less_with_fewer_query_heads() -> None:
         {"Q8_0": {2: GB}},
         seconds={f"kv:{ON}:64": 1e-10, f"attention:{ON}:64:wide:near": 2e-10},
     )
-    rate = attention_rate(engine, "f16", "f16", True, 64, 2)
-    alone = attention_rate(engine, "f16", "f16", True, 64, 2, query_heads=1)
+    rate = attention_rate(engine, Setting(threads=2), 64)
+    alone = attention_rate(engine, Setting(threads=2), 64, query_heads=1)
     assert rate is not None
     assert alone is not None
     assert 1 / rate.bytes_per_s == pytest.approx(9e-10)
     assert 1 / alone.bytes_per_s == pytest.approx(3e-10)
-    assert attention_rate(engine, "f16", "f16", False, 64, 2) is None
+    assert attention_rate(engine, Setting(threads=2, flash_attn=False), 64) is None
 
 
 def test_what_was_measured_is_listed() -> None:

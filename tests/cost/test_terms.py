@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import build_traffic
+from builders import build_traffic, take_setting
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +24,7 @@ from cpubound.model.parts import PARTS
 from cpubound.model.resolve import resolve_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import AttentionRead, ModelTraffic, WeightRead
+from cpubound.setting import Setting
 
 ON = "F16:F16:on"
 NOTHING = build_traffic({})
@@ -64,11 +65,13 @@ def of(traffic: ModelTraffic, *, grid: Grid = Grid(), **options: Any) -> dict[st
 
 
 def weights(*reads: WeightRead, **changes: Any) -> ModelTraffic:
-    return replace(NOTHING, weights=reads, **changes)
+    setting, rest = take_setting(changes)
+    return replace(NOTHING, setting=setting, weights=reads, **rest)
 
 
 def cache(*reads: AttentionRead, **changes: Any) -> ModelTraffic:
-    return replace(NOTHING, attention=reads, **changes)
+    setting, rest = take_setting(changes)
+    return replace(NOTHING, setting=setting, attention=reads, **rest)
 
 
 def test_a_matrix_is_bytes_rows_and_products_of_its_part_and_a_step_one_token() -> None:
@@ -167,7 +170,7 @@ def test_shares_of_knots_give_the_value_back_and_are_never_negative(
 def test_the_cache_is_read_once_and_passed_once_for_each_query_head(
     flash_attn: bool, cells: int
 ) -> None:
-    setting = attention_setting("f16", "f16", flash_attn)
+    setting = attention_setting(Setting(flash_attn=flash_attn))
     n_bytes = 2 * 2 * 256 * cells
     assert of(cache(attention(), flash_attn=flash_attn)) == pytest.approx(
         {
@@ -186,7 +189,7 @@ def test_every_sequence_of_a_batch_reads_a_cache_of_its_own() -> None:
 def test_a_setting_names_the_types_of_the_cache() -> None:
     found = of(cache(attention(), kv_type_k="q8_0", kv_type_v="q4_0"))
     assert "kv:Q8_0:Q4_0:on:64" in found
-    assert attention_setting("q8_0", "f16", False) == "Q8_0:F16:off"
+    assert attention_setting(Setting(kv_type_k="q8_0", flash_attn=False)) == "Q8_0:F16:off"
 
 
 def test_an_empty_cache_has_no_attention() -> None:
@@ -285,7 +288,9 @@ MODELS = ("llama-3.1-8b:Q4_K_M", "qwen3-30b-a3b:Q4_K_M", "gemma-3-4b:Q4_0", "gpt
 @pytest.mark.parametrize("flash_attn", [True, False])
 @pytest.mark.parametrize("depth", [0, 3000, 20_000])
 def test_every_byte_of_a_model_is_in_one_key(model: str, flash_attn: bool, depth: int) -> None:
-    traffic = compute_traffic(resolve_model(model), depth_tokens=depth, flash_attn=flash_attn)
+    traffic = compute_traffic(
+        resolve_model(model), Setting(depth_tokens=depth, flash_attn=flash_attn)
+    )
     terms = step_terms(traffic)
     assert {term.part for term in terms} <= set(PARTS)
     found = add_up(terms)
@@ -339,7 +344,7 @@ TRAFFIC = st.builds(
         attention=tuple(caches),
         state_kind="conv",
         state_read_bytes=state,
-        flash_attn=flash,
+        setting=Setting(flash_attn=flash),
     ),
     st.lists(READS, max_size=4),
     st.lists(CACHES, max_size=3),

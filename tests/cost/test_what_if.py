@@ -16,6 +16,8 @@ from cpubound.errors import ProfileError, UsageError
 from cpubound.machine.values import MemoryModule
 from cpubound.model.catalog import catalog_entry
 from cpubound.profile.values import MachineProfile
+from cpubound.report.document import to_document
+from cpubound.setting import Setting
 
 LAW = MemoryLaw(limit_bytes_per_s=50.0 * GB, sharpness=3.0)
 SPEC = catalog_entry("llama-3.1-8b").at("Q8_0")
@@ -32,7 +34,7 @@ def make_profile(rate: float = 50.0 * GB, **machine: Any) -> MachineProfile:
 
 
 def question(**changes: Any) -> Question:
-    return Question(**{"spec": SPEC, "threads": 4, **changes})
+    return Question(spec=SPEC, setting=Setting(**{"threads": 4, **changes}))
 
 
 def module(channel: str | None) -> MemoryModule:
@@ -69,7 +71,7 @@ def test_a_memory_bound_model_gains_what_memory_gains() -> None:
 
 def test_a_kernel_bound_model_hardly_gains_and_is_said_to_be_so() -> None:
     answer = ask(make_profile(), question(), "quant=Q2_K,bandwidth=1x", LAW)
-    slow = Question(spec=catalog_entry("llama-3.1-8b").at("Q2_K"), threads=4)
+    slow = Question(spec=catalog_entry("llama-3.1-8b").at("Q2_K"), setting=Setting(threads=4))
     faster = ask(make_profile(), slow, "bandwidth=1.5x", LAW)
     assert answer.after.bound == "kernel"
     assert 0 <= faster.gain < 0.02
@@ -99,7 +101,7 @@ def test_a_change_of_a_setting_is_the_prediction_at_that_setting(
     change: str, field: str, value: object
 ) -> None:
     answer = ask(make_profile(), question(depth_tokens=1024), change, LAW)
-    assert getattr(answer.after, field) == value
+    assert to_document(answer.after)[field] == value
     assert answer.gain == pytest.approx(answer.after.tokens_per_s / answer.before.tokens_per_s - 1)
     assert answer.before.quant_label == "Q8_0"
 
@@ -112,8 +114,8 @@ def test_a_quantised_cache_switches_flash_attention_on() -> None:
         ),
     )
     answer = ask(profile, question(flash_attn=False), "kv=q8_0", LAW)
-    assert answer.before.flash_attn is False
-    assert answer.after.flash_attn is True
+    assert answer.before.setting.flash_attn is False
+    assert answer.after.setting.flash_attn is True
 
 
 def gain_of(change: str, **machine: Any) -> WhatIf:
@@ -197,7 +199,7 @@ def test_the_limit_comes_from_the_read_bandwidth_of_the_profile() -> None:
 
 def test_threads_are_those_that_tune_would_choose() -> None:
     answers = api.what_if(SPEC, ["depth=0", "threads=4"], profile=make_profile())
-    assert [a.before.threads for a in answers] == [4, 4]
+    assert [a.before.setting.threads for a in answers] == [4, 4]
     assert answers[0].gain == 0
 
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpubound import bounds
 from cpubound.engine.bench_rows import (
-    MAX_FILE_BYTES,
     BenchRow,
     decode_rows_on_cpu,
     group_by_source,
@@ -235,7 +235,7 @@ def test_a_file_that_is_missing_or_huge_is_refused(tmp_path):
         read_bench_rows(tmp_path / "none.json")
     huge = tmp_path / "huge.json"
     with huge.open("wb") as file:
-        file.truncate(MAX_FILE_BYTES + 1)
+        file.truncate(bounds.PRINTED_BYTES + 1)
     with pytest.raises(InputError, match="too large"):
         read_bench_rows(huge)
 

@@ -11,6 +11,7 @@ from kept import TRAFFIC_TRUTH
 from cpubound.engine import LlamaCppRunner, find_runner
 from cpubound.engine.synth import write_model
 from cpubound.engine.values import RunSettings
+from cpubound.setting import Setting
 
 # This architecture renames its recurrent state before it is read, so a count that knows
 # caches by their names misses it (src/models/plamo2.cpp, 0c1e57098bba).
@@ -32,11 +33,13 @@ def test_counts_equal_those_of_another_tool(
         counted = runner.count_graph(
             RunSettings(
                 model_path=path,
-                threads=1,
+                setting=Setting(
+                    threads=1,
+                    depth_tokens=depth,
+                    allocated_context_tokens=depth + 256,
+                    flash_attn=bool(flash_attn),
+                ),
                 tokens=1,
-                depth_tokens=depth,
-                n_ctx=depth + 256,
-                flash_attn=bool(flash_attn),
             )
         )
         missed = RENAMED_STATE.get(name, {})
@@ -49,7 +52,9 @@ def test_each_weight_of_a_dense_model_is_read_once(runner: LlamaCppRunner, tmp_p
     spec = tiny_model("F16")
     path = tmp_path / "x.gguf"
     write_model(spec, path)
-    counted = runner.count_graph(RunSettings(model_path=str(path), threads=1, tokens=1))
+    counted = runner.count_graph(
+        RunSettings(model_path=str(path), setting=Setting(threads=1, flash_attn=False), tokens=1)
+    )
     assert counted.weights == {tensor.name: tensor.n_bytes for tensor in spec.tensors}
     embedding = next(t for t in spec.tensors if t.name == "token_embd.weight")
     assert counted.row_bytes == embedding.type.row_bytes(embedding.shape[0])

@@ -7,8 +7,10 @@ import re
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from builders import run_settings
 from fakes import tiny_model
 
 from cpubound.engine import LlamaCppRunner, find_runner, open_runner
@@ -31,9 +33,8 @@ needs_engine = [
 ]
 
 
-def settings(path: object = "x.gguf", **changes: object) -> RunSettings:
-    values = {"model_path": str(path), "threads": 1, "tokens": 4, **changes}
-    return RunSettings(**values)
+def settings(path: object = "x.gguf", **changes: Any) -> RunSettings:
+    return run_settings(path, **{"tokens": 4, "flash_attn": False, **changes})
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def settings(path: object = "x.gguf", **changes: object) -> RunSettings:
         ({"kv_type_k": "q9_0"}, "no cache of type"),
         ({"kv_type_k": "q4_k"}, "no cache of type"),
         ({"kv_type_v": "q8_0"}, "works only with flash-attention"),
-        ({"depth_tokens": 100, "n_ctx": 103}, "depth and tokens need 104"),
+        ({"depth_tokens": 100, "allocated_context_tokens": 103}, "depth and tokens need 104"),
         ({"prompt_tokens": 0}, "prompt out of range"),
         ({"prompt_tokens": 8, "batch": 2}, "a prompt is one sequence"),
     ],
@@ -264,7 +265,7 @@ class TestTurnsWithEngine:
     def test_cells_at_several_depths_of_several_models_take_turns(
         self, runner, model, other_model
     ) -> None:
-        cache = {"flash_attn": True, "n_ctx": 800}
+        cache = {"flash_attn": True, "allocated_context_tokens": 800}
         runs = [
             settings(model, depth_tokens=600, **cache),
             settings(other_model, depth_tokens=700, **cache),
@@ -280,7 +281,9 @@ class TestTurnsWithEngine:
     def test_the_cache_grows_by_a_token_in_each_pass(self, runner, model, other_model) -> None:
         """A context with room for the depth, a warm-up and the passes is enough."""
         runs = [
-            settings(path, depth_tokens=500, n_ctx=512, tokens=6, flash_attn=True)
+            settings(
+                path, depth_tokens=500, allocated_context_tokens=512, tokens=6, flash_attn=True
+            )
             for path in (model, other_model)
         ]
         assert [len(row) for row in runner.rotate(runs, passes=11, seed=3)] == [11, 11]

@@ -6,8 +6,10 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from builders import run_settings
 
 from cpubound.engine.llama_bench import LlamaBenchRunner, find_llama_bench
 from cpubound.engine.values import RunSettings
@@ -67,8 +69,8 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
-def settings(model: str, **changes: object) -> RunSettings:
-    return RunSettings(**{"model_path": model, "threads": 2, "tokens": 16, **changes})
+def settings(model: str, **changes: Any) -> RunSettings:
+    return run_settings(model, **{"threads": 2, "tokens": 16, "flash_attn": False, **changes})
 
 
 def calls(tmp_path: Path) -> list[list[str]]:
@@ -218,7 +220,7 @@ def test_several_sequences_are_a_usage_error(bench, model) -> None:
 
 
 def test_the_context_is_llama_benchs_own(bench, model, tmp_path: Path) -> None:
-    bench().run(settings(model, n_ctx=4096))
+    bench().run(settings(model, allocated_context_tokens=4096))
     assert "4096" not in calls(tmp_path)[-1]
 
 

@@ -20,6 +20,7 @@ from cpubound.errors import MachineError, ModelFileError
 from cpubound.model.gguf import read_gguf
 from cpubound.model.quant import quant_type
 from cpubound.model.values import Tensor
+from cpubound.setting import Setting
 
 gguf = pytest.importorskip("gguf")
 
@@ -212,7 +213,11 @@ class TestWithEngine:
     ) -> None:
         path = tmp_path / "x.gguf"
         write_model(tiny_model(file_type), path, quantize=runner.quantize)
-        seen = runner.run(RunSettings(model_path=str(path), threads=1, tokens=3))
+        seen = runner.run(
+            RunSettings(
+                model_path=str(path), setting=Setting(threads=1, flash_attn=False), tokens=3
+            )
+        )
         runner.close_model(str(path))
         assert len(seen.samples_s) == 3
 

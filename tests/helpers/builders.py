@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cpubound.cost.values import Prediction
+from cpubound.engine.values import RunSettings
 from cpubound.kernels.values import Measurement
 from cpubound.machine.values import CoreKind, Machine, NumaNode
 from cpubound.model.values import AttentionRead, ModelTraffic, WeightRead
@@ -16,6 +17,7 @@ from cpubound.profile.values import (
     SaturationPoint,
     judge_noise,
 )
+from cpubound.setting import Setting
 from cpubound.validation.cells import Cell, Validation, summarize
 
 GB = 10**9
@@ -156,6 +158,19 @@ def build_profile(
     return MachineProfile(**{**fields, **changes})
 
 
+def take_setting(fields: Mapping[str, Any]) -> tuple[Setting, dict[str, Any]]:
+    """Put the fields of a setting together; return it and the other fields."""
+    names = set(Setting.__struct_fields__) & set(fields)
+    rest = {name: value for name, value in fields.items() if name not in names}
+    return Setting(**{name: fields[name] for name in names}), rest
+
+
+def run_settings(model_path: object = "x.gguf", **fields: Any) -> RunSettings:
+    """A run on one thread; fields of its setting are given beside its own."""
+    setting, rest = take_setting(fields)
+    return RunSettings(model_path=str(model_path), setting=setting, **rest)
+
+
 def build_traffic(
     weights: Mapping[str, int],
     *,
@@ -190,6 +205,7 @@ def build_traffic(
             v_bytes=kv_bytes // 2,
         ),
     )
+    setting, rest = take_setting(changes)
     fields: dict[str, Any] = {
         "model": "test-model",
         "architecture": "llama",
@@ -197,12 +213,7 @@ def build_traffic(
         "parameters": 10**9,
         "active_parameters": 10**9,
         "file_bytes": sum(weights.values()),
-        "depth_tokens": 0,
-        "n_ctx": 256,
-        "batch": 1,
-        "kv_type_k": "f16",
-        "kv_type_v": "f16",
-        "flash_attn": True,
+        "setting": setting,
         "weights": reads,
         "attention": attention if kv_bytes else (),
         "kv_write_bytes": 0,
@@ -212,7 +223,7 @@ def build_traffic(
         "layers": 4,
         "resident_bytes": sum(weights.values()),
     }
-    return ModelTraffic(**{**fields, **changes})
+    return ModelTraffic(**{**fields, **rest})
 
 
 def build_validation(prediction: Prediction, *, engine: str) -> Validation:

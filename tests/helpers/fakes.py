@@ -113,8 +113,8 @@ def seconds_from_bytes(
     """Make a formula: bytes of the model by path, over a rate that grows with the threads."""
 
     def seconds(settings: RunSettings) -> float:
-        weights_s = step_bytes[settings.model_path] / (bytes_per_s * settings.threads)
-        return weights_s + overhead_s + cache_s_per_token * settings.depth_tokens
+        weights_s = step_bytes[settings.model_path] / (bytes_per_s * settings.setting.threads)
+        return weights_s + overhead_s + cache_s_per_token * settings.setting.depth_tokens
 
     return seconds
 

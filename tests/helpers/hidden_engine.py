@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import structs
+
 from cpubound.engine.values import RunSettings
 from cpubound.measuring.plan import Plan
 from cpubound.measuring.probes import (
@@ -70,7 +72,7 @@ class Lab:
     def seconds_of(self, settings: RunSettings) -> float:
         probe, cell = self.asked_for(settings)
         terms = probe_terms(probe, cell, settings.tokens, self.grid)
-        return sum(n * hidden_seconds(key, settings.threads) for key, n in terms.items())
+        return sum(n * hidden_seconds(key, settings.setting.threads) for key, n in terms.items())
 
     def bytes_of(self, settings: RunSettings) -> int:
         """Return what a token of a probe reads."""
@@ -80,17 +82,11 @@ class Lab:
     def asked_for(self, settings: RunSettings) -> tuple[Probe, ProbeCell]:
         """Return the probe and the cell that a request is of."""
         probe = self.by_file[Path(settings.model_path).name]
+        asked = structs.replace(settings.setting, threads=1, allocated_context_tokens=None)
         cell = next(
             c
             for c in probe.cells
-            if (c.depth_tokens, c.kv_type_k, c.kv_type_v, c.flash_attn, c.prompt_tokens)
-            == (
-                settings.depth_tokens,
-                settings.kv_type_k,
-                settings.kv_type_v,
-                settings.flash_attn,
-                settings.prompt_tokens,
-            )
+            if (c.setting, c.prompt_tokens) == (asked, settings.prompt_tokens)
         )
         return probe, cell
 

@@ -7,12 +7,13 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from builders import GB, build_engine, build_machine, build_profile
+from builders import GB, build_engine, build_machine, build_profile, take_setting
 
-from cpubound.advise.case import Case, ModelSetting
+from cpubound.advise.case import Case, ModelCase
 from cpubound.advise.engines import find_engine
 from cpubound.model.resolve import resolve_model
 from cpubound.model.values import ModelSpec
+from cpubound.setting import Setting
 
 MODEL = "llama-3.1-8b:Q4_0"
 
@@ -22,13 +23,13 @@ def spec_of(model: str) -> ModelSpec:
     return resolve_model(model)
 
 
-def setting_of(model: str = MODEL, **changes: Any) -> ModelSetting:
-    return ModelSetting(spec=spec_of(model), **changes)
+def case_of(model: str = MODEL, **setting: Any) -> ModelCase:
+    return ModelCase(spec=spec_of(model), setting=Setting(**setting))
 
 
 def rates_for(model: str, by_threads: Mapping[int, float]) -> dict[str, dict[int, float]]:
     """Engine rates at which every matrix of a model together takes 1 / tok/s."""
-    matrices = setting_of(model).traffic.matrices
+    matrices = case_of(model).traffic.matrices
     total = sum(matrices.values())
     types = {name for name, _ in matrices}
     return {name: {t: total * rate for t, rate in by_threads.items()} for name in types}
@@ -67,8 +68,10 @@ def build_case(
         rates, per_product_s=per_product_s, attention=attention, seconds=seconds
     )
     cpus = (machine or {}).get("cpus", max(counts))
+    setting, rest = take_setting({"threads": threads, **changes})
     return Case(
         spec=spec_of(model),
+        setting=setting,
         profile=build_profile(
             bandwidth,
             msgspec.structs.replace(measured, features=features, **(engine or {})),
@@ -79,12 +82,11 @@ def build_case(
                 **(profile or {}),
             },
         ),
-        threads=threads,
         engine=find_engine(program),
         model_argument=model,
         observed_tokens_per_s=observed,
-        **changes,
+        **rest,
     )
 
 
-__all__ = ["GB", "build_case", "rates_for", "setting_of", "spec_of"]
+__all__ = ["GB", "build_case", "case_of", "rates_for", "spec_of"]

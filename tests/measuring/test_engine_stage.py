@@ -27,6 +27,7 @@ from cpubound.measuring.probes import Probe
 from cpubound.model.resolve import resolve_model
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.profile.values import EngineCalibration, RateTable
+from cpubound.setting import Setting
 from cpubound.units import MIB
 
 QUICK = load_plan("quick", ("Q8_0", "Q4_K"))
@@ -193,14 +194,14 @@ def test_a_lost_probe_of_attention_leaves_the_rates_of_weights(calibrate, lost: 
 
 def test_a_probe_that_crashes_at_more_threads_stays_out(calibrate, lab: Lab) -> None:
     name = next(p.name for p in lab.probes if p.name.startswith("wide"))
-    runner = fake_runner(lab, crash_if=lambda s: name in s.model_path and s.threads == 2)
+    runner = fake_runner(lab, crash_if=lambda s: name in s.model_path and s.setting.threads == 2)
     _, warnings = calibrate(lab, runner, seconds=3.5)
     assert [w.split()[1] for w in warnings] == [name]
     tried = [s for s in runner.runs if name in s.model_path]
     assert len(tried) == 0
     asked = [s for runs in runner.rotations for s in runs if name in s.model_path]
     # Once with the others, once alone.
-    assert len([s for s in asked if s.threads == 2]) == 2
+    assert len([s for s in asked if s.setting.threads == 2]) == 2
 
 
 def test_a_type_whose_probes_all_crash_has_no_rates(calibrate, lab: Lab) -> None:
@@ -277,7 +278,7 @@ def test_files_are_removed_when_the_stage_is_interrupted(
     tmp_path: Path, calibrate, lab: Lab
 ) -> None:
     def interrupted(settings: RunSettings) -> float:
-        if settings.threads == 2 and settings.prompt_tokens is None:
+        if settings.setting.threads == 2 and settings.prompt_tokens is None:
             raise KeyboardInterrupt
         return lab.seconds_of(settings)
 
@@ -331,7 +332,7 @@ def test_every_request_has_room_in_its_context(calibrate) -> None:
     for settings in (*runner.runs, *itertools.chain.from_iterable(runner.rotations)):
         check_settings(settings)
     for settings in itertools.chain.from_iterable(runner.rotations):
-        assert settings.n_ctx >= settings.depth_tokens + PASSES + 1
+        assert settings.setting.n_ctx >= settings.setting.depth_tokens + PASSES + 1
         assert settings.tokens == PASSES + 1
 
 
@@ -388,7 +389,7 @@ def test_a_model_is_predicted_as_the_hidden_table_has_it(calibrate, lab: Lab) ->
     engine, _ = calibrate(lab, fake_runner(lab))
     profile = build_profile({1: 20.0 * GB, 2: 30.0 * GB}, engine)
     spec = resolve_model(MODEL)
-    traffic = compute_traffic(spec, depth_tokens=3000, flash_attn=True)
+    traffic = compute_traffic(spec, Setting(depth_tokens=3000))
     hidden = sum(n * hidden_seconds(k, 2) for k, n in add_up(step_terms(traffic)).items())
     p = predict_decode(profile, traffic, 2)
     assert p.basis == "engine"
@@ -403,8 +404,8 @@ def test_prompts_are_predicted_at_every_thread_count_between_the_ends(
     engine, _ = calibrate(lab, fake_runner(lab), thread_counts=(1, 2, 4))
     profile = build_profile({1: 20.0 * GB, 4: 30.0 * GB}, engine)
     spec = resolve_model(MODEL)
-    steps = prompt_steps(spec, 64, flash_attn=True)
-    after = compute_traffic(spec, depth_tokens=64, flash_attn=True)
+    steps = prompt_steps(spec, 64, Setting())
+    after = compute_traffic(spec, Setting(depth_tokens=64))
     found = [predict_prompt(profile, steps, after, t).seconds for t in (1, threads, 4)]
     assert found[0] >= found[1] >= found[2]
 

@@ -33,6 +33,7 @@ from cpubound.model.gguf import header as gguf_header
 from cpubound.model.gguf import read_gguf
 from cpubound.model.gguf.strings import skip_strings, skip_strings_in_python
 from cpubound.model.traffic import compute_traffic
+from cpubound.setting import Setting
 
 LONG_RUN = "CPUBOUND_FUZZ_EXAMPLES" in os.environ
 EXAMPLES = int(os.environ.get("CPUBOUND_FUZZ_EXAMPLES", "300"))
@@ -104,7 +105,7 @@ def answer_or_refusal(path: Path) -> object:
         assert "\n" not in message
         return message
     try:
-        compute_traffic(spec, depth_tokens=100)
+        compute_traffic(spec, Setting(depth_tokens=100, flash_attn=False))
     except CpuboundError as error:
         assert "\n" not in str(error)
     return spec

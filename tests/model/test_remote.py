@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from cpubound import bounds
 from cpubound.errors import ModelFileError, UsageError
 from cpubound.model.gguf import read_gguf, remote
+from cpubound.model.gguf.web import Budget
 from cpubound.model.resolve import resolve_model
 
 TOKENS = 200_000
@@ -140,7 +142,7 @@ def test_only_the_header_is_fetched_in_few_requests(server: Server, content: byt
     header_bytes = len(content) - WEIGHTS
     assert header_bytes > 2 * remote.BLOCK_BYTES
     assert server.sent < header_bytes + 2 * remote.MAX_BLOCK_BYTES
-    assert len(server.requests) <= 4
+    assert len(server.requests) <= 6
 
 
 def test_redirects_are_followed_once_and_remembered(server: Server, content: bytes) -> None:
@@ -228,7 +230,7 @@ def test_a_connection_that_gives_nothing_is_given_up(
 def test_a_silent_server_is_given_up(
     server: Server, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(bounds, "REMOTE_SILENT_SECONDS", 0.1)
     server.files["/tiny.gguf"] = content
     server.stalls = True
     with pytest.raises(ModelFileError, match="no byte came"):
@@ -238,8 +240,9 @@ def test_a_silent_server_is_given_up(
 def test_a_slow_server_is_given_up_at_the_deadline(server: Server, content: bytes) -> None:
     server.files["/tiny.gguf"] = content
     ticks = iter(range(0, 10_000, 40))
+    budget = Budget("tiny.gguf", clock=lambda: float(next(ticks)))
     with pytest.raises(ModelFileError, match="too slow"):
-        remote.HttpSource(f"{server.address}/tiny.gguf", clock=lambda: float(next(ticks)))
+        remote.HttpSource(f"{server.address}/tiny.gguf", budget=budget)
 
 
 def test_a_port_without_a_server_is_said_to_be_unreachable(server: Server) -> None:

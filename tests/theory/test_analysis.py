@@ -12,6 +12,7 @@ from plain_work import plain_work
 from cpubound.errors import UsageError
 from cpubound.model.resolve import resolve_model
 from cpubound.model.traffic import compute_traffic
+from cpubound.setting import Setting
 from cpubound.theory.analysis import analyse, last_context_of, point_at
 from cpubound.theory.budget import Roofs
 from cpubound.theory.presets import find_preset
@@ -95,7 +96,7 @@ def test_the_work_of_a_batch_is_the_traffic_of_that_batch(source_of: Sources) ->
     for name in ("qwen3-30b-a3b:Q4_K_M", "gemma-3-27b:Q4_K_M", "falcon-h1-7b:Q4_0"):
         source = source_of(name)
         for batch in (1, 8, 64):
-            traffic = compute_traffic(source.spec, depth_tokens=4096, batch=batch, flash_attn=True)
+            traffic = compute_traffic(source.spec, Setting(depth_tokens=4096, batch=batch))
             exact = traffic.total_bytes - traffic.kv_read_bytes + traffic.kv_touched_bytes
             assert source.work(4096).n_bytes(batch) == pytest.approx(exact, rel=0.001)
 
@@ -142,7 +143,7 @@ def test_a_model_without_attention_is_said_so_in_one_line(source_of: Sources) ->
     roofline = analyse(source_of("mamba-1.4b:Q8_0"), H100, memory_bytes=80e9)
     assert [note for note in roofline.notes if "no layer has attention" in note]
     assert len({budget.tokens_per_s for budget in roofline.budgets}) == 1
-    assert all(variant.kv_type_k == "f16" for variant in roofline.variants)
+    assert all(variant.setting.kv_type_k == "f16" for variant in roofline.variants)
     assert all(o.name != "attention over the cache" for o in roofline.points[0].operators)
 
 
@@ -175,7 +176,7 @@ def test_the_largest_batch_is_the_last_that_fits(source_of: Sources) -> None:
     most = analyse(source, H100, contexts=(4096,), memory_bytes=80e9).budgets[0].largest_batch
     assert most is not None
     for batch, fits in ((int(most), True), (int(most) + 1, False)):
-        traffic = compute_traffic(source.spec, depth_tokens=4096, batch=batch, flash_attn=True)
+        traffic = compute_traffic(source.spec, Setting(depth_tokens=4096, batch=batch))
         assert (traffic.resident_bytes <= 80e9) is fits
 
 

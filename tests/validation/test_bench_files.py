@@ -17,6 +17,7 @@ from cpubound.measuring.from_rates import rate_row
 from cpubound.model.catalog import catalog_model
 from cpubound.model.traffic import compute_traffic
 from cpubound.profile.file import load_profile, save_profile
+from cpubound.setting import Setting
 from cpubound.validation.bench_files import calibrate_from, match_models, validate_from
 
 DATA = Path(__file__).parents[1] / "data" / "llama_bench"
@@ -90,7 +91,7 @@ def test_flash_attention_follows_the_build_where_the_row_does_not_tell(
 ) -> None:
     """As validate and calibrate read a file, so does diagnose."""
     text = rows_with(flash_attn=told, build_number=build, type_v=type_v)
-    assert match_models(read_bench_rows(text))[0][0].traffic.flash_attn is used
+    assert match_models(read_bench_rows(text))[0][0].traffic.setting.flash_attn is used
     assert read_log(text)[0].flash_attn is used
 
 
@@ -102,7 +103,7 @@ def test_a_profile_from_rows_predicts_their_settings(table):
     assert profile.engine is not None
     assert (profile.engine.version, profile.engine.build) == ("4621", "6eecde3c")
     spec = catalog_model("llama-3.2-1b", "Q4_0")
-    traffic = compute_traffic(spec, depth_tokens=32)
+    traffic = compute_traffic(spec, Setting(depth_tokens=32, flash_attn=False))
     for threads, observed in ((1, 47.84), (4, 157.63), (8, 237.40)):
         prediction = predict_decode(profile, traffic, threads)
         assert prediction.tokens_per_s == pytest.approx(observed, rel=0.05)
@@ -114,7 +115,7 @@ def test_other_models_types_and_threads_are_predicted_with_wider_intervals(table
     profile = calibrate_from(table, cpu="Apple M4")
 
     def width(name: str, quant: str, threads: int) -> float:
-        traffic = compute_traffic(catalog_model(name, quant))
+        traffic = compute_traffic(catalog_model(name, quant), Setting(flash_attn=False))
         p = predict_decode(profile, traffic, threads)
         return (p.high - p.low) / p.tokens_per_s
 
@@ -128,7 +129,7 @@ def test_what_the_machine_could_not_tell_is_unknown(table):
     profile = calibrate_from(table)
     assert profile.machine.cpu_model is None
     assert profile.machine.usable_memory_bytes is None
-    traffic = compute_traffic(catalog_model("llama-3.2-1b", "Q4_0"))
+    traffic = compute_traffic(catalog_model("llama-3.2-1b", "Q4_0"), Setting(flash_attn=False))
     assert predict_decode(profile, traffic, 2).fits_in_memory is None
 
 
@@ -163,7 +164,7 @@ def test_validate_from_stands_beside_the_rows_and_names_what_differs(tmp_path):
     assert [cell.observed_tokens_per_s for cell in validation.cells] == [
         row.tokens_per_s for row in read_bench_rows(path) if row.is_decode
     ]
-    assert [cell.prediction.depth_tokens for cell in validation.cells] == [0, 8, 0, 8]
+    assert [cell.prediction.setting.depth_tokens for cell in validation.cells] == [0, 8, 0, 8]
     assert validation.engine == "AMD EPYC, build 0c1e57098"
     assert any("another CPU" in warning for warning in validation.warnings)
     cell = validation.cells[0]
@@ -173,7 +174,9 @@ def test_validate_from_stands_beside_the_rows_and_names_what_differs(tmp_path):
 
 
 def test_rate_rows_hold_what_a_step_moves():
-    traffic = compute_traffic(catalog_model("llama-3.2-1b", "Q4_K_M"), depth_tokens=300)
+    traffic = compute_traffic(
+        catalog_model("llama-3.2-1b", "Q4_K_M"), Setting(depth_tokens=300, flash_attn=False)
+    )
     row = rate_row(traffic, 4, 10.0)
     assert sum(row.weight_bytes.values()) == sum(traffic.matrices.values())
     assert row.kv_bytes == traffic.kv_read_bytes

@@ -20,6 +20,7 @@ from cpubound.report.breakdown import (
     breakdown_rows,
     breakdown_table,
 )
+from cpubound.setting import Setting
 from cpubound.validation.breakdown import (
     MAX_TOKENS,
     MIN_TOKENS,
@@ -38,7 +39,7 @@ OUTSIDE_S = 4e-4
 TOKEN_S = sum(TRUE_S.values()) + OUTSIDE_S
 LOOKS = {"attention_projections": 60, "attention": 30, "ffn": 30, "norm": 61}
 MORE_LOOKS = {"attention_projections": 200, "attention": 90, "ffn": 150, "norm": 61}
-SETTINGS = RunSettings(model_path="m.gguf", threads=2)
+SETTINGS = RunSettings(model_path="m.gguf", setting=Setting(threads=2, flash_attn=False))
 TRAFFIC = replace(
     build_traffic({}, kv_bytes=5 * 10**6),
     weights=tuple(
@@ -85,7 +86,7 @@ def take(rounds: list[Round], **predicted_s: float) -> Breakdown:
         part: PartPrediction(seconds=s, low=0.9 * s, high=1.1 * s)
         for part, s in predicted_s.items()
     }
-    return take_apart(TRAFFIC, rounds, predicted, depth_tokens=0, threads=2, engine="fake 1")
+    return take_apart(TRAFFIC, rounds, predicted, setting=Setting(threads=2), engine="fake 1")
 
 
 def seconds_of(breakdown: Breakdown) -> dict[str, float]:

@@ -15,6 +15,7 @@ from cpubound.engine.values import RunSettings
 from cpubound.model.gguf import read_gguf
 from cpubound.model.parts import bytes_by_part
 from cpubound.model.traffic import compute_traffic
+from cpubound.setting import Setting
 
 # One of each kind: dense, mixture, hybrid, recurrent alone, without a cache, latent attention.
 KINDS = (
@@ -46,10 +47,10 @@ def test_the_parts_of_the_graph_are_those_that_move_bytes(
     path = tiny_models / name
     for depth in (0, 40):
         settings = RunSettings(
-            model_path=str(path), threads=1, tokens=3, depth_tokens=depth, flash_attn=True
+            model_path=str(path), setting=Setting(threads=1, depth_tokens=depth), tokens=3
         )
         times = runner.time_parts(settings)
-        moved = bytes_by_part(compute_traffic(read_gguf(path), depth_tokens=depth, flash_attn=True))
+        moved = bytes_by_part(compute_traffic(read_gguf(path), Setting(depth_tokens=depth)))
         # Attention without a cache moves nothing of its own.
         assert set(times.looks) - set(moved) <= {"attention"}
         assert set(moved) <= set(times.looks)
@@ -60,7 +61,9 @@ def test_the_parts_of_the_graph_are_those_that_move_bytes(
 def test_looking_at_every_operator_finds_the_same_parts(
     runner: LlamaCppRunner, model: Path
 ) -> None:
-    settings = RunSettings(model_path=str(model), threads=1, tokens=2)
+    settings = RunSettings(
+        model_path=str(model), setting=Setting(threads=1, flash_attn=False), tokens=2
+    )
     coarse, fine = (runner.time_parts(settings, by_operator=b) for b in (False, True))
     assert set(coarse.seconds) == set(fine.seconds)
     assert sum(fine.looks.values()) > sum(coarse.looks.values())
@@ -70,7 +73,9 @@ def test_looking_at_every_operator_finds_the_same_parts(
 def test_an_unobserved_run_goes_on_beside_an_observed_one(
     runner: LlamaCppRunner, model: Path
 ) -> None:
-    settings = RunSettings(model_path=str(model), threads=1, tokens=2)
+    settings = RunSettings(
+        model_path=str(model), setting=Setting(threads=1, flash_attn=False), tokens=2
+    )
     runner.time_parts(settings)
     assert len(runner.run(settings).samples_s) == 2
     runner.close_model(str(model))

@@ -8,11 +8,11 @@ from observed import PROFILE, cell, observe
 from cpubound.cost.predict import predict_decode
 from cpubound.engine.values import RunSettings
 from cpubound.model.traffic import compute_traffic
+from cpubound.report.document import cell_document
+from cpubound.setting import Setting
 from cpubound.stats import split_half_distance
 from cpubound.validation.cells import (
     CellToRun,
-    Setting,
-    cell_document,
     plan_cell,
     run_cells,
     tokens_for,
@@ -20,7 +20,7 @@ from cpubound.validation.cells import (
 
 
 def test_an_exact_prediction_has_no_error_and_lies_inside() -> None:
-    runner = FakeRunner(seconds_per_step=lambda s: 0.1 / s.threads)
+    runner = FakeRunner(seconds_per_step=lambda s: 0.1 / s.setting.threads)
     validation = observe([cell(1), cell(2)], runner)
     assert [c.relative_error for c in validation.cells] == pytest.approx([0, 0])
     assert validation.summary.coverage == 1.0
@@ -39,7 +39,7 @@ def test_every_cell_is_run_three_times_whatever_the_budget() -> None:
     runner = FakeRunner(seconds_per_step=lambda s: 0.1)
     observe([cell(1), cell(2), cell(1, "other.gguf")], runner)
     assert len(runner.runs) == 9
-    assert {r.threads for r in runner.runs} == {1, 2}
+    assert {r.setting.threads for r in runner.runs} == {1, 2}
 
 
 def test_models_that_do_not_fit_together_are_closed_between_runs() -> None:
@@ -77,14 +77,14 @@ def test_a_cell_is_predicted_at_the_mean_depth_of_its_run_and_named_by_its_start
     spec = tiny_model("Q4_0")
     seen: list[RunSettings] = []
     planned = plan_cell(PROFILE, spec, "m.gguf", Setting(threads=1, depth_tokens=500))
-    assert planned.prediction.depth_tokens == 500
-    middle = compute_traffic(spec, depth_tokens=500 + planned.tokens // 2, flash_attn=True)
+    assert planned.prediction.setting.depth_tokens == 500
+    middle = compute_traffic(spec, Setting(depth_tokens=500 + planned.tokens // 2))
     assert planned.prediction.seconds == predict_decode(PROFILE, middle, 1).seconds
-    start = compute_traffic(spec, depth_tokens=500, flash_attn=True)
+    start = compute_traffic(spec, Setting(depth_tokens=500))
     assert planned.prediction.seconds != predict_decode(PROFILE, start, 1).seconds
     runner = FakeRunner(seconds_per_step=lambda s: seen.append(s) or 0.01)  # type: ignore[func-returns-value]
     observe([planned], runner)
-    assert seen[0].depth_tokens == 500
+    assert seen[0].setting.depth_tokens == 500
     assert seen[0].tokens == planned.tokens
 
 

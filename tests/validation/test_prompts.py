@@ -14,8 +14,9 @@ from cpubound.measuring.plan import load_plan
 from cpubound.measuring.probes import plan_probes
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.profile.values import MachineProfile
+from cpubound.setting import Setting
 from cpubound.units import MIB
-from cpubound.validation.cells import Setting, byte_budget_shares, last_batch_on_budget, summarize
+from cpubound.validation.cells import byte_budget_shares, last_batch_on_budget, summarize
 from cpubound.validation.prompts import plan_prompt, run_prompts
 
 
@@ -32,8 +33,8 @@ def profile() -> MachineProfile:
 
 def test_a_prompt_goes_in_physical_batches_and_needs_one_row_of_logits_each() -> None:
     spec = tiny_model()
-    steps = prompt_steps(spec, 1100, flash_attn=True)
-    assert [step.batch for step in steps] == [512, 512, 76]
+    steps = prompt_steps(spec, 1100, Setting())
+    assert [step.setting.batch for step in steps] == [512, 512, 76]
     outputs = [w.tokens for step in steps for w in step.weights if w.role == "output"]
     assert set(outputs) == {1.0}
     assert {w.tokens for w in steps[0].weights if w.role == "attention"} == {512}
@@ -41,8 +42,8 @@ def test_a_prompt_goes_in_physical_batches_and_needs_one_row_of_logits_each() ->
 
 def test_behind_the_last_layers_attention_a_prompt_is_one_token() -> None:
     spec = tiny_model()
-    step = prompt_steps(spec, 100, flash_attn=True)[0]
-    whole = compute_traffic(spec, batch=100)
+    step = prompt_steps(spec, 100, Setting())[0]
+    whole = compute_traffic(spec, Setting(batch=100, flash_attn=False))
     ffn = [w for w in step.weights if w.role == "ffn" and w.kind == "matmul"]
     all_bytes = sum(w.n_bytes for w in whole.weights if w.role == "ffn" and w.kind == "matmul")
     assert sum(w.n_bytes for w in ffn) == all_bytes
@@ -52,8 +53,8 @@ def test_behind_the_last_layers_attention_a_prompt_is_one_token() -> None:
 def test_behind_the_last_layers_attention_one_token_reads_only_its_own_experts() -> None:
     probes = plan_probes(load_plan(), 128 * MIB)
     spec = next(probe.spec for probe in probes if probe.name == "experts-narrow-Q4_K")
-    step = prompt_steps(spec, 512, flash_attn=True)[0]
-    decoded = compute_traffic(spec, flash_attn=True)
+    step = prompt_steps(spec, 512, Setting())[0]
+    decoded = compute_traffic(spec, Setting())
     experts = [w for w in step.products if w.kind == "experts"]
     last = [w for w in experts if w.tokens == 1]
     of_one_token = sum(w.n_bytes for w in decoded.products if w.kind == "experts")
@@ -66,19 +67,21 @@ def test_behind_the_last_layers_attention_one_token_reads_only_its_own_experts()
 
 def test_attention_over_a_prompt_sees_half_of_it_on_average() -> None:
     spec = tiny_model()
-    short, long = (prompt_steps(spec, n, flash_attn=True)[0] for n in (128, 512))
-    ratio = (long.batch * long.attention_operations) / (short.batch * short.attention_operations)
+    short, long = (prompt_steps(spec, n, Setting())[0] for n in (128, 512))
+    ratio = (long.setting.batch * long.attention_operations) / (
+        short.setting.batch * short.attention_operations
+    )
     assert ratio == pytest.approx(16, rel=0.05)
 
 
 def test_an_empty_prompt_is_refused() -> None:
     with pytest.raises(UsageError, match="prompt"):
-        prompt_steps(tiny_model(), 0)
+        prompt_steps(tiny_model(), 0, Setting(flash_attn=False))
 
 
 def test_a_physical_batch_of_nothing_is_refused_by_its_name() -> None:
     with pytest.raises(UsageError, match=r"physical batch .*\(0\)"):
-        prompt_steps(tiny_model(), 8, ubatch=0)
+        prompt_steps(tiny_model(), 8, Setting(flash_attn=False), ubatch=0)
 
 
 def test_no_threads_for_a_prompt_are_refused_and_not_replaced() -> None:
@@ -103,7 +106,10 @@ def test_a_batch_that_gains_what_its_bytes_promise_is_on_the_byte_budget() -> No
     def of_batch(batch: int, gain: float):  # type: ignore[no-untyped-def]
         return msgspec.structs.replace(
             single,
-            prediction=msgspec.structs.replace(single.prediction, batch=batch),
+            prediction=msgspec.structs.replace(
+                single.prediction,
+                setting=msgspec.structs.replace(single.prediction.setting, batch=batch),
+            ),
             observed_tokens_per_s=single.observed_tokens_per_s * gain,
             naive_tokens_per_s=single.naive_tokens_per_s * batch,
         )

@@ -14,9 +14,11 @@ def find_kv_quant_on_cpu(case: Case) -> Finding | None:
     Flash-attention splits the cache over threads only for F16 and F32 (ggml/src/ggml-cpu/ops.cpp
     at 0c1e57098bba).
     """
-    if {case.kv_type_k, case.kv_type_v} <= {*FLOAT_KV_TYPES}:
+    if {*case.setting.kv_types} <= {*FLOAT_KV_TYPES}:
         return None
-    options = [case.at(kv_types=("f16", "f16"), flash_attn=flash) for flash in (True, False)]
+    options = [
+        case.at(kv_type_k="f16", kv_type_v="f16", flash_attn=flash) for flash in (True, False)
+    ]
     if not all(option.attention_was_measured for option in (case, *options)):
         return None
     best = max(options, key=lambda option: option.prediction.tokens_per_s)
@@ -33,19 +35,19 @@ def find_kv_quant_on_cpu(case: Case) -> Finding | None:
             "f16_kv_read_bytes": best.traffic.kv_read_bytes,
         },
         message=(
-            f"a {case.kv_type_k}:{case.kv_type_v} cache reads "
+            f"a {case.setting.kv_type_k}:{case.setting.kv_type_v} cache reads "
             f"{format_decimal_bytes(case.traffic.kv_read_bytes)} a token and f16 "
             f"{format_decimal_bytes(best.traffic.kv_read_bytes)}, yet f16 decodes at "
             f"{format_significant(better)} tok/s against {format_significant(now)}"
         ),
         cost_tokens_per_s=case.gain(best.prediction),
-        remedy=f"-ctk f16 -ctv f16 -fa {'on' if best.flash_attn else 'off'}, if it fits",
+        remedy=f"-ctk f16 -ctv f16 -fa {'on' if best.setting.flash_attn else 'off'}, if it fits",
     )
 
 
 def find_slow_flash_attention(case: Case) -> Finding | None:
     """Find flash-attention that decodes slower than plain attention."""
-    if not case.flash_attn or needs_flash_attn(case.kv_type_v):
+    if not case.setting.flash_attn or needs_flash_attn(case.setting.kv_type_v):
         return None
     off = case.at(flash_attn=False)
     if not (case.attention_was_measured and off.attention_was_measured):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from cpubound.advise.case import ModelSetting
+from cpubound.advise.case import ModelCase
 from cpubound.advise.values import INFO, WARNING, Finding
 from cpubound.model.ftype import FILE_TYPES
 from cpubound.model.label import bits_per_weight
@@ -22,11 +22,11 @@ _ACTIVE_SHARE = 0.9
 _KV_RATIO = 1.2
 
 
-def find_lookup_tables(setting: ModelSetting) -> Finding | None:
+def find_lookup_tables(case: ModelCase) -> Finding | None:
     """Find tables of which a token reads a row: they count for the size, not for the speed."""
-    traffic = setting.traffic
-    tied = "token_embd.weight" if has_tied_output(setting) else None
-    table = sum(t.n_bytes for t in setting.spec.tensors if t.name in _TABLES and t.name != tied)
+    traffic = case.traffic
+    tied = "token_embd.weight" if has_tied_output(case) else None
+    table = sum(t.n_bytes for t in case.spec.tensors if t.name in _TABLES and t.name != tied)
     if not table or table < _TABLE_SHARE * traffic.file_bytes:
         return None
     row = traffic.embedding_row_bytes
@@ -43,26 +43,26 @@ def find_lookup_tables(setting: ModelSetting) -> Finding | None:
     )
 
 
-def has_tied_output(setting: ModelSetting) -> bool:
+def has_tied_output(case: ModelCase) -> bool:
     """Tell whether the token table serves as the output matrix too."""
-    names = {tensor.name for tensor in setting.spec.tensors}
-    reads_output = any(w.role == "output" for w in setting.traffic.weights)
+    names = {tensor.name for tensor in case.spec.tensors}
+    reads_output = any(w.role == "output" for w in case.traffic.weights)
     return "output.weight" not in names and reads_output
 
 
-def find_tied_output(setting: ModelSetting) -> Finding | None:
+def find_tied_output(case: ModelCase) -> Finding | None:
     """Find a token table that is also the output matrix: read once for a token, in full."""
-    if not has_tied_output(setting):
+    if not has_tied_output(case):
         return None
-    table = next((t for t in setting.spec.tensors if t.name == "token_embd.weight"), None)
-    if table is None or table.n_bytes < _TABLE_SHARE * setting.traffic.file_bytes:
+    table = next((t for t in case.spec.tensors if t.name == "token_embd.weight"), None)
+    if table is None or table.n_bytes < _TABLE_SHARE * case.traffic.file_bytes:
         return None
     return Finding(
         code="tied-output",
         severity=INFO,
         evidence={
             "table_bytes": table.n_bytes,
-            "weights_read_bytes": setting.traffic.weights_read_bytes,
+            "weights_read_bytes": case.traffic.weights_read_bytes,
         },
         message=(
             f"the token table ({format_binary_bytes(table.n_bytes)}) is also the output matrix: "
@@ -73,9 +73,9 @@ def find_tied_output(setting: ModelSetting) -> Finding | None:
     )
 
 
-def find_moe(setting: ModelSetting) -> Finding | None:
+def find_moe(case: ModelCase) -> Finding | None:
     """Find a mixture of experts: the speed follows the active weights, memory all of them."""
-    traffic = setting.traffic
+    traffic = case.traffic
     if not any(weight.kind == "experts" for weight in traffic.weights):
         return None
     if traffic.active_parameters > _ACTIVE_SHARE * traffic.parameters:
@@ -100,58 +100,56 @@ def find_moe(setting: ModelSetting) -> Finding | None:
     )
 
 
-def find_sliding_window(setting: ModelSetting) -> Finding | None:
+def find_sliding_window(case: ModelCase) -> Finding | None:
     """Find layers that attend to a window only, once the context is longer than it."""
-    reads = setting.traffic.attention
+    reads = case.traffic.attention
     if not any(read.kind in ("window", "chunked") for read in reads):
         return None
     cells = max(read.cells for read in reads)
     usual = sum((r.k_bytes + r.v_bytes) / r.cells * cells for r in reads if r.cells)
     return _smaller_cache(
-        setting,
+        case,
         "sliding-window",
         usual,
         "some layers attend to a window only, whatever the context",
     )
 
 
-def find_mla(setting: ModelSetting) -> Finding | None:
+def find_mla(case: ModelCase) -> Finding | None:
     """Find a compressed cache (multi-head latent attention): one small vector for all heads."""
-    reads = [read for read in setting.traffic.attention if read.kind == "mla"]
-    heads = setting.hyper.integer("attention.head_count")
-    key = setting.hyper.integer("attention.key_length_mla")
-    value = setting.hyper.integer("attention.value_length_mla")
+    reads = [read for read in case.traffic.attention if read.kind == "mla"]
+    heads = case.hyper.integer("attention.head_count")
+    key = case.hyper.integer("attention.key_length_mla")
+    value = case.hyper.integer("attention.value_length_mla")
     if not reads or not heads or not key or not value:
         return None
     usual = sum(
         read.k_bytes / max(read.kv_heads * read.head_dim_k, 1) * heads * (key + value)
         for read in reads
     )
-    return _smaller_cache(setting, "mla", usual, "the cache is compressed into one vector a layer")
+    return _smaller_cache(case, "mla", usual, "the cache is compressed into one vector a layer")
 
 
-def find_recurrent(setting: ModelSetting) -> Finding | None:
+def find_recurrent(case: ModelCase) -> Finding | None:
     """Find layers with a state of fixed size where the usual formula counts a cache."""
-    traffic = setting.traffic
+    traffic = case.traffic
     cached = sum(read.layers for read in traffic.attention)
     if not traffic.state_read_bytes or not cached or cached >= traffic.layers:
         return None
     usual = traffic.kv_read_bytes * traffic.layers / cached
     return _smaller_cache(
-        setting,
+        case,
         "recurrent",
         usual,
         f"{traffic.layers - cached} of {traffic.layers} layers keep a state of fixed size",
     )
 
 
-def _smaller_cache(
-    setting: ModelSetting, code: str, usual_bytes: float, why: str
-) -> Finding | None:
-    traffic = setting.traffic
+def _smaller_cache(case: ModelCase, code: str, usual_bytes: float, why: str) -> Finding | None:
+    traffic = case.traffic
     actual = traffic.kv_read_bytes + traffic.state_read_bytes
-    usual = usual_bytes * (1 if code == "recurrent" else traffic.batch)
-    if not setting.depth_tokens or usual < _KV_RATIO * actual:
+    usual = usual_bytes * (1 if code == "recurrent" else traffic.setting.batch)
+    if not case.setting.depth_tokens or usual < _KV_RATIO * actual:
         return None
     return Finding(
         code=code,
@@ -163,16 +161,17 @@ def _smaller_cache(
         },
         message=(
             f"{why}: {format_binary_bytes(actual)} are read for a context of "
-            f"{setting.depth_tokens}, where the usual formula says {format_binary_bytes(usual)}"
+            f"{case.setting.depth_tokens}, where the usual formula says "
+            f"{format_binary_bytes(usual)}"
         ),
         cost_tokens_per_s=0.0,
         remedy="nothing to do; long contexts cost less here than the formula says",
     )
 
 
-def find_mislabelled(setting: ModelSetting) -> Finding | None:
+def find_mislabelled(case: ModelCase) -> Finding | None:
     """Find a file type in the metadata that the tensors do not bear out."""
-    label, spec = setting.traffic.quant_label, setting.spec
+    label, spec = case.traffic.quant_label, case.spec
     claimed = _FILE_TYPE_NAMES.get(spec.file_type) if spec.file_type is not None else None
     if claimed is None or label == claimed:
         return None
@@ -190,9 +189,9 @@ def find_mislabelled(setting: ModelSetting) -> Finding | None:
     )
 
 
-def find_unknown_type(setting: ModelSetting) -> Finding | None:
+def find_unknown_type(case: ModelCase) -> Finding | None:
     """Find tensors of a type that llama.cpp does not have."""
-    unknown = [t for t in setting.spec.tensors if t.type.name not in _KNOWN_TYPES]
+    unknown = [t for t in case.spec.tensors if t.type.name not in _KNOWN_TYPES]
     if not unknown:
         return None
     names = _list_names({tensor.type.name for tensor in unknown})
@@ -208,10 +207,10 @@ def find_unknown_type(setting: ModelSetting) -> Finding | None:
     )
 
 
-def find_beyond_training(setting: ModelSetting) -> Finding | None:
+def find_beyond_training(case: ModelCase) -> Finding | None:
     """Find a context longer than the model was trained for."""
-    trained = setting.hyper.integer("context_length")
-    wanted = max(setting.depth_tokens, setting.n_ctx or 0)
+    trained = case.hyper.integer("context_length")
+    wanted = max(case.setting.depth_tokens, case.setting.allocated_context_tokens or 0)
     if not trained or wanted <= trained:
         return None
     return Finding(

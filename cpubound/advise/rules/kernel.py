@@ -81,15 +81,15 @@ def find_kernel_bound(case: Case) -> Finding | None:
         return None
     if engine is None:
         return None
-    rate = weight_rate(engine, type_name, _main_columns(case), case.threads)
+    rate = weight_rate(engine, type_name, _main_columns(case), case.setting.threads)
     if rate is None:
         return None
-    needed = math.ceil(bandwidth / (rate.bytes_per_s / case.threads))
+    needed = math.ceil(bandwidth / (rate.bytes_per_s / case.setting.threads))
     faster = _faster_type(case, type_name)
     evidence: dict[str, float] = {
         "bytes_per_s": rate.bytes_per_s,
         "read_bytes_per_s": bandwidth,
-        "threads": case.threads,
+        "threads": case.setting.threads,
         "threads_to_reach_memory": needed,
     }
     cost, other = None, ""
@@ -105,7 +105,7 @@ def find_kernel_bound(case: Case) -> Finding | None:
         other = f"; {name} is {'larger and ' if is_larger else ''}faster{until}"
     threads = min(needed, case.machine.effective_cpus)
     remedies = []
-    if case.threads < threads:
+    if case.setting.threads < threads:
         remedies.append(f"use {case.engine.threads_setting(threads)}")
     if faster is not None:
         remedies.append(f"take {faster[0]}")
@@ -132,20 +132,20 @@ def crossover_threads(case: Case, smaller: str, larger: str) -> int | None:
     if engine is None or bandwidth is None:
         return None
     columns = _main_columns(case)
-    small = weight_rate(engine, smaller, columns, case.threads)
-    large = weight_rate(engine, larger, columns, case.threads)
+    small = weight_rate(engine, smaller, columns, case.setting.threads)
+    large = weight_rate(engine, larger, columns, case.setting.threads)
     if small is None or large is None:
         return None
 
     def seconds(name: str, bytes_per_s: float, threads: int) -> float:
-        reached = min(bytes_per_s / case.threads * threads, bandwidth)
+        reached = min(bytes_per_s / case.setting.threads * threads, bandwidth)
         return quant_type(name).bits_per_weight / reached
 
-    most = max(case.machine.effective_cpus, case.threads)
+    most = max(case.machine.effective_cpus, case.setting.threads)
     return next(
         (
             t
-            for t in range(case.threads, most + 1)
+            for t in range(case.setting.threads, most + 1)
             if seconds(smaller, small.bytes_per_s, t) < seconds(larger, large.bytes_per_s, t)
         ),
         None,
@@ -158,11 +158,11 @@ def find_no_simd_kernel(case: Case) -> Finding | None:
     if type_name is None:
         return None
     is_listed = type_name in _scalar_types(case)
-    here = seconds_per_weight(case, type_name, case.threads)
+    here = seconds_per_weight(case, type_name, case.setting.threads)
     others = {
         name: seconds
         for name in _measured_types(case) - {type_name}
-        if (seconds := seconds_per_weight(case, name, case.threads)) is not None
+        if (seconds := seconds_per_weight(case, name, case.setting.threads)) is not None
     }
     best = min(others, key=lambda name: others[name], default=None)
     ratio = here / others[best] if here is not None and best is not None else None
@@ -243,7 +243,7 @@ def find_repack(case: Case) -> Finding | None:
 def find_wait_policy(case: Case) -> Finding | None:
     """Find an OpenMP build whose waiting between operators is a large part of a token."""
     seconds = case.prediction.seconds
-    if "OPENMP" not in build_features(case) or case.threads < 2:
+    if "OPENMP" not in build_features(case) or case.setting.threads < 2:
         return None
     if seconds.overhead < _OVERHEAD_SHARE * seconds.total:
         return None
@@ -265,8 +265,8 @@ def find_wait_policy(case: Case) -> Finding | None:
 
 def find_page_size(case: Case) -> Finding | None:
     """Find large pages that change what memory gives, as measured here."""
-    small = case.profile.measurements("read", "anon_4k").get(case.threads)
-    large = case.profile.measurements("read", "anon_2m").get(case.threads)
+    small = case.profile.measurements("read", "anon_4k").get(case.setting.threads)
+    large = case.profile.measurements("read", "anon_2m").get(case.setting.threads)
     if small is None or large is None:
         return None
     factor = large.median_bytes_per_s / small.median_bytes_per_s
@@ -284,7 +284,7 @@ def find_page_size(case: Case) -> Finding | None:
         },
         message=(
             f"large pages read {format_rate(large.median_bytes_per_s)} here and small ones "
-            f"{format_rate(small.median_bytes_per_s)} with {case.threads} threads "
+            f"{format_rate(small.median_bytes_per_s)} with {case.setting.threads} threads "
             f"({factor - 1:+.0%}); weights mapped from a file sit on small pages"
         ),
         cost_tokens_per_s=max(gain, 0.0),
@@ -323,7 +323,7 @@ def _best_bandwidth(case: Case) -> float | None:
 
 def _faster_type(case: Case, type_name: str) -> tuple[str, float] | None:
     """Return the fastest measured type that is not much smaller, and its share of the time."""
-    here = seconds_per_weight(case, type_name, case.threads)
+    here = seconds_per_weight(case, type_name, case.setting.threads)
     if here is None:
         return None
     bits = quant_type(type_name).bits_per_weight
@@ -332,7 +332,7 @@ def _faster_type(case: Case, type_name: str) -> tuple[str, float] | None:
         for name in _measured_types(case)
         if name != type_name
         and quant_type(name).bits_per_weight >= _SIMILAR_BITS * bits
-        and (seconds := seconds_per_weight(case, name, case.threads)) is not None
+        and (seconds := seconds_per_weight(case, name, case.setting.threads)) is not None
     }
     best = min(times, key=lambda name: times[name], default=None)
     return None if best is None or times[best] > 1 - TOLERANCE else (best, times[best])

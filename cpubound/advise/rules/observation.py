@@ -45,7 +45,9 @@ def most_possible_bytes_per_s(profile: MachineProfile) -> float | None:
 def from_memory_bytes_per_s(case: Case) -> float:
     """Return what the rate needs from memory, if the last-level cache keeps all it can."""
     cache = case.machine.last_level_cache_bytes or 0
-    return max(case.traffic.total_bytes - cache, 0) * case.observed_tokens_per_s / case.batch
+    return (
+        max(case.traffic.total_bytes - cache, 0) * case.observed_tokens_per_s / case.setting.batch
+    )
 
 
 def find_impossible(case: Case) -> Finding | None:
@@ -61,7 +63,7 @@ def find_impossible(case: Case) -> Finding | None:
             "implied_bytes_per_s": case.implied_bytes_per_s,
             "best_read_bytes_per_s": best,
             "most_possible_bytes_per_s": most,
-            "bytes_per_token": case.traffic.total_bytes / case.batch,
+            "bytes_per_token": case.traffic.total_bytes / case.setting.batch,
         },
         message=(
             f"{format_significant(case.observed_tokens_per_s)} tok/s would move "
@@ -133,7 +135,7 @@ def find_not_resident(case: Case) -> Finding | None:
         return None
     missing = resident - memory
     needed = missing * min(case.traffic.total_bytes / resident, 1.0)
-    disk = needed * case.observed_tokens_per_s / case.batch
+    disk = needed * case.observed_tokens_per_s / case.setting.batch
     return Finding(
         code="not-resident",
         severity=ERROR,
@@ -221,9 +223,9 @@ def find_above_interval(case: Case) -> Finding | None:
     others = {
         f"{t} threads": other for t, other in case.predictions_by_threads.items() if other != p
     }
-    if case.flash_attn and not needs_flash_attn(case.kv_type_v):
+    if case.setting.flash_attn and not needs_flash_attn(case.setting.kv_type_v):
         others["flash-attention off"] = case.at(flash_attn=False).prediction
-    if not case.flash_attn:
+    if not case.setting.flash_attn:
         others["flash-attention on"] = case.at(flash_attn=True).prediction
     fitting = [name for name, other in others.items() if other.low <= observed <= other.high]
     hint = f" (it would be as predicted with {' or '.join(fitting)})" if fitting else ""

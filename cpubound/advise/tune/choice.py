@@ -16,8 +16,8 @@ from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.llama_facts import needs_flash_attn
 from cpubound.machine.values import Machine, format_cpu_mask
 from cpubound.model.values import ModelTraffic
+from cpubound.setting import F16, Setting
 from cpubound.units import format_significant
-from cpubound.validation.cells import Setting
 
 # A count that divides the work is preferred over a smaller one up to this much larger.
 _EVEN_GROWTH = 4 / 3
@@ -25,7 +25,6 @@ _EVEN_GROWTH = 4 / 3
 _FLASH_GAIN = 0.01
 
 Predict = Callable[[Setting], Prediction]
-F16 = ("f16", "f16")
 
 
 def tune(
@@ -79,10 +78,10 @@ def tune(
     prompt = _choose_prompt([prompts_at(t) for t in counts])
     placement = place(
         machine,
-        chosen.threads,
+        chosen.setting.threads,
         cpus_for,
         resident_bytes=chosen.resident_bytes,
-        batch_threads=prompt.threads if prompt else None,
+        batch_threads=prompt.setting.threads if prompt else None,
         engine_features=engine_features,
         huge_page_gain=huge_page_gain,
         memory_bound=chosen.bound == "memory",
@@ -115,18 +114,6 @@ def tune(
     )
 
 
-def chosen_setting(advice: Advice) -> Setting:
-    """Return the setting that was recommended."""
-    r = advice.recommendation
-    return Setting(
-        threads=r.threads,
-        depth_tokens=advice.depth_tokens,
-        kv_type_k=r.kv_type_k,
-        kv_type_v=r.kv_type_v,
-        flash_attn=r.flash_attn,
-    )
-
-
 def flash_options(kv: tuple[str, str]) -> tuple[bool, ...]:
     """Return the flash-attention states that a KV type allows."""
     return (True,) if needs_flash_attn(kv[1]) else (True, False)
@@ -138,12 +125,14 @@ def prefer_even(predictions: Sequence[Prediction], traffic: ModelTraffic | None)
     Counts that divide neither heads nor rows leave threads waiting: on a 64-core server 48
     threads gave 3.42 tok/s, 49 gave 1.88, 63 gave 1.91 and 64 gave 3.59.
     """
-    near = sorted(near_best(predictions), key=lambda p: p.threads)
+    near = sorted(near_best(predictions), key=lambda p: p.setting.threads)
     fewest = near[0]
-    if traffic is None or divides_work(traffic, fewest.threads):
+    if traffic is None or divides_work(traffic, fewest.setting.threads):
         return fewest
-    limit = math.ceil(fewest.threads * _EVEN_GROWTH)
-    even = [p for p in near if p.threads <= limit and divides_work(traffic, p.threads)]
+    limit = math.ceil(fewest.setting.threads * _EVEN_GROWTH)
+    even = [
+        p for p in near if p.setting.threads <= limit and divides_work(traffic, p.setting.threads)
+    ]
     return even[0] if even else fewest
 
 
@@ -159,7 +148,7 @@ def _choose_prompt(predictions: Sequence[PromptPrediction | None]) -> PromptPred
     known = [p for p in predictions if p is not None]
     best = min((p.seconds for p in known), default=0.0)
     near = [p for p in known if p.seconds <= best / (1 - TOLERANCE)]
-    return min(near, key=lambda p: p.threads, default=None)
+    return min(near, key=lambda p: p.setting.threads, default=None)
 
 
 def _choose_attention(
@@ -195,16 +184,13 @@ def recommend(
 ) -> Recommendation:
     """Put a setting's prediction and placement together; the commands are still to be written."""
     return Recommendation(
-        threads=chosen.threads,
+        setting=chosen.setting,
         batch_threads=placement.batch_threads,
         cpus=placement.cpus,
         cpu_mask=format_cpu_mask(placement.cpus) if placement.cpus else None,
         batch_cpus=placement.batch_cpus,
         batch_cpu_mask=format_cpu_mask(placement.batch_cpus) if placement.batch_cpus else None,
         pin=placement.pin,
-        flash_attn=chosen.flash_attn,
-        kv_type_k=chosen.kv_type_k,
-        kv_type_v=chosen.kv_type_v,
         repack=placement.repack,
         load_mode=placement.load_mode,
         numa=placement.numa,
@@ -220,10 +206,7 @@ def recommend(
 
 def _choice(p: Prediction) -> Choice:
     return Choice(
-        threads=p.threads,
-        flash_attn=p.flash_attn,
-        kv_type_k=p.kv_type_k,
-        kv_type_v=p.kv_type_v,
+        setting=p.setting,
         tokens_per_s=p.tokens_per_s,
         low=p.low,
         high=p.high,
@@ -231,56 +214,60 @@ def _choice(p: Prediction) -> Choice:
 
 
 def _thread_reason(machine: Machine, chosen: Prediction, mine: Sequence[Prediction]) -> str:
-    fewer = [p for p in mine if p.threads < chosen.threads]
-    more = [p for p in mine if p.threads > chosen.threads]
+    fewer = [p for p in mine if p.setting.threads < chosen.setting.threads]
+    more = [p for p in mine if p.setting.threads > chosen.setting.threads]
     if machine.effective_cpus == 1:
         return "there is one effective CPU"
     if not more:
-        next_best = max(fewer, key=lambda p: p.threads, default=None)
+        next_best = max(fewer, key=lambda p: p.setting.threads, default=None)
         count = machine.effective_cpus
         if next_best is None:
             return f"no other count was measured on the {count} effective CPUs"
         loss = (1 - next_best.tokens_per_s / chosen.tokens_per_s) * 100
         return (
             f"every thread up to the {count} effective CPUs helps: "
-            f"{next_best.threads} would give {loss:.0f} % less"
+            f"{next_best.setting.threads} would give {loss:.0f} % less"
         )
     fastest = max(more, key=lambda p: p.tokens_per_s)
     loss = (1 - fastest.tokens_per_s / chosen.tokens_per_s) * 100
     if loss >= 0.5:
-        return f"more threads are slower: {fastest.threads} would give {loss:.0f} % less"
+        return f"more threads are slower: {fastest.setting.threads} would give {loss:.0f} % less"
     if loss > -0.5:
-        return f"more threads gain nothing: {fastest.threads} would be as fast"
+        return f"more threads gain nothing: {fastest.setting.threads} would be as fast"
     return (
-        f"{fastest.threads} threads would gain {-loss:.0f} %: fewer leave power and room for "
-        "other programs, and a CPU that is not at 100 % is normal here"
+        f"{fastest.setting.threads} threads would gain {-loss:.0f} %: fewer leave power and room "
+        "for other programs, and a CPU that is not at 100 % is normal here"
     )
 
 
 def _smt_reason(machine: Machine, chosen: Prediction, mine: Sequence[Prediction]) -> list[str]:
     """Say whether the second hardware threads of the cores take part, and what they change."""
     cores = physical_threads(machine)
-    alone = max((p for p in mine if p.threads <= cores), key=lambda p: p.tokens_per_s, default=None)
-    both = max((p for p in mine if p.threads > cores), key=lambda p: p.tokens_per_s, default=None)
+    alone = max(
+        (p for p in mine if p.setting.threads <= cores), key=lambda p: p.tokens_per_s, default=None
+    )
+    both = max(
+        (p for p in mine if p.setting.threads > cores), key=lambda p: p.tokens_per_s, default=None
+    )
     if (machine.threads_per_core or 1) < 2 or alone is None or both is None:
         return []
     change = both.tokens_per_s / alone.tokens_per_s - 1
-    state = "in" if chosen.threads > cores else "out"
+    state = "in" if chosen.setting.threads > cores else "out"
     return [
-        f"second hardware threads {state}: {both.threads} threads on {cores} cores give "
-        f"{'+' if change >= 0 else '−'}{abs(change) * 100:.0f} % over {alone.threads}"
+        f"second hardware threads {state}: {both.setting.threads} threads on {cores} cores give "
+        f"{'+' if change >= 0 else '−'}{abs(change) * 100:.0f} % over {alone.setting.threads}"
     ]
 
 
 def _bandwidth_reason(
     machine: Machine, chosen: Prediction, bandwidth_at: Callable[[int], float | None]
 ) -> list[str]:
-    here, most = bandwidth_at(chosen.threads), bandwidth_at(machine.effective_cpus)
-    fewer = 1 < chosen.threads < machine.effective_cpus
+    here, most = bandwidth_at(chosen.setting.threads), bandwidth_at(machine.effective_cpus)
+    fewer = 1 < chosen.setting.threads < machine.effective_cpus
     if not (fewer and here and most and here >= most * (1 - TOLERANCE)):
         return []
     return [
-        f"{chosen.threads} threads already read {here / 1e9:.1f} GB/s, "
+        f"{chosen.setting.threads} threads already read {here / 1e9:.1f} GB/s, "
         f"{min(1.0, here / most) * 100:.0f} % of what all of them reach"
     ]
 
@@ -290,10 +277,10 @@ def _attention_reasons(
 ) -> list[str]:
     """Say what the other states of flash-attention and KV types would give."""
     reasons = []
-    mine = (chosen.kv_type_k, chosen.kv_type_v)
+    mine = chosen.setting.kv_types
     for (kv, flash), predictions in groups.items():
-        other = next((p for p in predictions if p.threads == chosen.threads), None)
-        if other is None or (kv, flash) == (mine, chosen.flash_attn):
+        other = next((p for p in predictions if p.setting.threads == chosen.setting.threads), None)
+        if other is None or (kv, flash) == (mine, chosen.setting.flash_attn):
             continue
         change = other.tokens_per_s / chosen.tokens_per_s - 1
         if kv == mine:
@@ -315,7 +302,7 @@ def _attention_reasons(
 def _prompt_reason(prompt: PromptPrediction | None) -> list[str]:
     if prompt is None:
         return []
-    threads = "1 thread" if prompt.threads == 1 else f"{prompt.threads} threads"
+    threads = "1 thread" if prompt.setting.threads == 1 else f"{prompt.setting.threads} threads"
     rate = format_significant(prompt.tokens_per_s)
     return [f"a prompt of {prompt.prompt_tokens} tokens runs at {rate} tok/s with {threads}"]
 

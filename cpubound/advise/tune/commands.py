@@ -8,11 +8,11 @@ pinned commands carry ``-Cb`` too.
 
 from __future__ import annotations
 
-import shlex
-
 from cpubound.advise.tune.values import Recommendation
+from cpubound.foreign import shell_word
 from cpubound.machine.values import Machine, format_cpu_list
 from cpubound.model.quant import quant_type
+from cpubound.setting import F16
 
 # Room for the answer behind the depth that was asked about.
 CONTEXT_ROOM = 1024
@@ -31,11 +31,11 @@ def commands(
 ) -> dict[str, str]:
     """Return the command lines, by program."""
     prefix = _shell_prefix(r, machine)
-    model = f"-m {shlex.quote(model_path)} -t {r.threads}"
-    server = f"{prefix}%s {model} -tb {r.batch_threads} {_server_options(r)}"
+    model = f"-m {shell_word(model_path)} -t {r.setting.threads}"
+    server = f"{model} -tb {r.batch_threads} {_server_options(r)}"
     return {
-        "llama-server": server % "llama-server",
-        "llama-cli": server % "llama-cli",
+        "llama-server": f"{prefix}llama-server {server}",
+        "llama-cli": f"{prefix}llama-cli {server}",
         "llama-bench": f"{prefix}llama-bench {model} {_bench_options(r, depth_tokens)}",
         "llama-cpp-python": _python(model_path, r, machine),
         "ollama": _modelfile(r),
@@ -52,7 +52,7 @@ def _shell_prefix(r: Recommendation, machine: Machine) -> str:
 
 
 def _server_options(r: Recommendation) -> str:
-    options = [f"-fa {_on_off(r.flash_attn)}", *_cache_types(r)]
+    options = [f"-fa {_on_off(r.setting.flash_attn)}", *_cache_types(r)]
     if r.n_ctx is not None:
         options.append(f"-c {r.n_ctx}")
     if r.pin:
@@ -64,7 +64,7 @@ def _server_options(r: Recommendation) -> str:
 
 
 def _bench_options(r: Recommendation, depth_tokens: int) -> str:
-    options = [f"-fa {_on_off(r.flash_attn)}", *_cache_types(r)]
+    options = [f"-fa {_on_off(r.setting.flash_attn)}", *_cache_types(r)]
     if depth_tokens:
         options.append(f"-d {depth_tokens}")
     if r.pin:
@@ -80,9 +80,9 @@ def _memory_options(r: Recommendation) -> list[str]:
 
 
 def _cache_types(r: Recommendation) -> list[str]:
-    if (r.kv_type_k, r.kv_type_v) == ("f16", "f16"):
+    if r.setting.kv_types == F16:
         return []
-    return [f"-ctk {r.kv_type_k} -ctv {r.kv_type_v}"]
+    return [f"-ctk {r.setting.kv_type_k} -ctv {r.setting.kv_type_v}"]
 
 
 def _python(model_path: str, r: Recommendation, machine: Machine) -> str:
@@ -93,22 +93,22 @@ def _python(model_path: str, r: Recommendation, machine: Machine) -> str:
     """
     cpus, batch_threads, before = r.batch_cpus, r.batch_threads, ""
     if len(machine.core_kinds) > 1 or r.numa == "numactl":
-        cpus, batch_threads = r.cpus, r.threads
+        cpus, batch_threads = r.cpus, r.setting.threads
     if r.pin and cpus:
         before = f"import os; os.sched_setaffinity(0, {{{', '.join(map(str, sorted(cpus)))}}}); "
     else:
         batch_threads = r.batch_threads
-    arguments = [repr(model_path)]
+    arguments = [ascii(model_path)]
     if r.n_ctx is not None:
         arguments.append(f"n_ctx={r.n_ctx}")
     arguments += [
-        f"n_threads={r.threads}",
+        f"n_threads={r.setting.threads}",
         f"n_threads_batch={batch_threads}",
-        f"flash_attn={r.flash_attn}",
+        f"flash_attn={r.setting.flash_attn}",
     ]
-    if (r.kv_type_k, r.kv_type_v) != ("f16", "f16"):
-        arguments.append(f"type_k={quant_type(r.kv_type_k).id}")
-        arguments.append(f"type_v={quant_type(r.kv_type_v).id}")
+    if r.setting.kv_types != F16:
+        arguments.append(f"type_k={quant_type(r.setting.kv_type_k).id}")
+        arguments.append(f"type_v={quant_type(r.setting.kv_type_v).id}")
     if r.load_mode == "mmap+mlock":
         arguments.append("use_mlock=True")
     if r.load_mode == "none":
@@ -119,7 +119,7 @@ def _python(model_path: str, r: Recommendation, machine: Machine) -> str:
 
 
 def _modelfile(r: Recommendation) -> str:
-    lines = [f"PARAMETER num_thread {r.threads}"]
+    lines = [f"PARAMETER num_thread {r.setting.threads}"]
     if r.n_ctx is not None:
         lines.append(f"PARAMETER num_ctx {r.n_ctx}")
     if r.load_mode == "none":
@@ -129,9 +129,10 @@ def _modelfile(r: Recommendation) -> str:
 
 def _ollama_serve(r: Recommendation, machine: Machine) -> str:
     """Write the server's line: flash-attention and KV type are environment, not parameters."""
-    settings = [f"OLLAMA_FLASH_ATTENTION={int(r.flash_attn)}"]
-    if (r.kv_type_k, r.kv_type_v) != ("f16", "f16") and r.kv_type_k == r.kv_type_v:
-        settings.append(f"OLLAMA_KV_CACHE_TYPE={r.kv_type_k}")
+    settings = [f"OLLAMA_FLASH_ATTENTION={int(r.setting.flash_attn)}"]
+    k, v = r.setting.kv_types
+    if k == v != "f16":
+        settings.append(f"OLLAMA_KV_CACHE_TYPE={k}")
     settings += [f"{name}={value}" for name, value in r.environment.items()]
     if r.pin and r.cpus:
         cpus = r.cpus if len(machine.core_kinds) > 1 or r.numa == "numactl" else r.batch_cpus

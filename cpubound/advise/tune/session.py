@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
+from msgspec import structs
 
-from cpubound.advise.tune.choice import F16, chosen_setting, recommend, tune
+from cpubound.advise.tune.choice import recommend, tune
 from cpubound.advise.tune.commands import commands
 from cpubound.advise.tune.placement import CpusFor, place
 from cpubound.advise.tune.target import meet_target
@@ -23,7 +23,7 @@ from cpubound.model.retype import retype
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec, ModelTraffic
 from cpubound.profile.values import MachineProfile
-from cpubound.validation.cells import Setting
+from cpubound.setting import F16, Setting
 
 # As llama-bench's pp512: one full micro-batch.
 PROMPT_TOKENS = 512
@@ -44,30 +44,24 @@ class Session:
 
     def traffic(self, setting: Setting) -> ModelTraffic:
         """Return what one decode step moves; thread counts share it."""
-        key = replace(setting, threads=1)
+        key = structs.replace(setting, threads=1)
         if key not in self._traffic:
-            self._traffic[key] = _traffic(self.spec, key)
+            self._traffic[key] = compute_traffic(self.spec, key)
         return self._traffic[key]
 
     def predict_prompt(self, setting: Setting) -> PromptPrediction | None:
         """Predict the usual prompt at a setting, None where the profile has no rates for it."""
         if not measures_batches(self.profile.engine):
             return None
-        after = self.traffic(replace(setting, depth_tokens=setting.depth_tokens + PROMPT_TOKENS))
-        steps = prompt_steps(
-            self.spec,
-            PROMPT_TOKENS,
-            depth_tokens=setting.depth_tokens,
-            kv_type_k=setting.kv_type_k,
-            kv_type_v=setting.kv_type_v,
-            flash_attn=setting.flash_attn,
-        )
+        behind = setting.depth_tokens + PROMPT_TOKENS
+        after = self.traffic(structs.replace(setting, depth_tokens=behind))
+        steps = prompt_steps(self.spec, PROMPT_TOKENS, setting)
         return predict_prompt(self.profile, steps, after, setting.threads)
 
     def smallest_traffic(self, depth: int, kv_options: Sequence[tuple[str, str]]) -> ModelTraffic:
         """Return the traffic of the KV type that takes the least memory."""
         found = [
-            self.traffic(Setting(threads=1, depth_tokens=depth, kv_type_k=k, kv_type_v=v))
+            self.traffic(Setting(depth_tokens=depth, kv_type_k=k, kv_type_v=v))
             for k, v in kv_options
         ]
         return min(found, key=lambda traffic: traffic.resident_bytes)
@@ -109,7 +103,6 @@ def advise(
     """
     profile = session.profile
     usual = Setting(
-        threads=1,
         depth_tokens=depth_tokens,
         kv_type_k=kv_options[0][0],
         kv_type_v=kv_options[0][1],
@@ -125,7 +118,7 @@ def advise(
         kv_options=kv_options,
         measured_attention=_measured_attention(profile),
         traffic=session.traffic(usual),
-        prompts_at=lambda threads: session.predict_prompt(replace(usual, threads=threads)),
+        prompts_at=lambda threads: session.predict_prompt(structs.replace(usual, threads=threads)),
         bandwidth_at=lambda threads: weights_bandwidth(profile, threads),
         huge_page_gain=_huge_page_gain(profile),
         engine_features=profile.engine.features if profile.engine else (),
@@ -142,17 +135,10 @@ def commands_of(
     Prompts, context and memory policy stay those of the advice.
     """
     profile, chosen = session.profile, advice.recommendation
-    setting = replace(
-        chosen_setting(advice),
-        threads=row.threads,
-        flash_attn=row.flash_attn,
-        kv_type_k=row.kv_type_k,
-        kv_type_v=row.kv_type_v,
-    )
-    prediction = session.predict(setting)
+    prediction = session.predict(row.setting)
     placed = place(
         profile.machine,
-        row.threads,
+        row.setting.threads,
         _allowed_placement(profile, placement),
         resident_bytes=prediction.resident_bytes,
         batch_threads=chosen.batch_threads,
@@ -192,15 +178,15 @@ def _allowed_placement(profile: MachineProfile, placement: CpusFor) -> CpusFor:
 
 
 def _with_target(advice: Advice, session: Session, target: float) -> Advice:
-    chosen = chosen_setting(advice)
+    chosen = advice.recommendation.setting
     found = meet_target(
         target,
         session.predict(chosen),
         _at_file_types(session, chosen),
-        lambda depth: session.predict(replace(chosen, depth_tokens=depth)),
+        lambda depth: session.predict(structs.replace(chosen, depth_tokens=depth)),
         trained_tokens=session.trained_tokens,
     )
-    return msgspec.structs.replace(advice, target=found)
+    return structs.replace(advice, target=found)
 
 
 def _at_file_types(session: Session, chosen: Setting) -> Iterator[list[Prediction]]:
@@ -210,18 +196,8 @@ def _at_file_types(session: Session, chosen: Setting) -> Iterator[list[Predictio
             spec = retype(session.spec, name)
         except UsageError:
             continue  # rows of this model do not divide into blocks of that type
-        traffic = _traffic(spec, chosen)
+        traffic = compute_traffic(spec, chosen)
         yield [predict_decode(session.profile, traffic, t) for t in session.thread_counts]
-
-
-def _traffic(spec: ModelSpec, setting: Setting) -> ModelTraffic:
-    return compute_traffic(
-        spec,
-        depth_tokens=setting.depth_tokens,
-        kv_type_k=setting.kv_type_k,
-        kv_type_v=setting.kv_type_v,
-        flash_attn=setting.flash_attn,
-    )
 
 
 def _huge_page_gain(profile: MachineProfile) -> float | None:

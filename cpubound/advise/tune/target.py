@@ -50,7 +50,7 @@ def _file_type_rate(p: Prediction) -> FileTypeRate:
     return FileTypeRate(
         quant_label=p.quant_label,
         file_bytes=p.file_bytes,
-        threads=p.threads,
+        threads=p.setting.threads,
         tokens_per_s=p.tokens_per_s,
         low=p.low,
         high=p.high,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from cpubound.setting import Setting
+
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """One setting that was considered, as predicted."""
 
-    threads: int
-    flash_attn: bool
-    kv_type_k: str = "f16"
-    kv_type_v: str = "f16"
+    setting: Setting
     tokens_per_s: float
     low: float
     high: float
@@ -20,21 +19,18 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     """What to set, why, and the commands to paste."""
 
-    threads: int
+    setting: Setting
     batch_threads: int
     cpus: tuple[int, ...] | None  # one for each decode thread; None where they are unknown
     cpu_mask: str | None
     batch_cpus: tuple[int, ...] | None = None
     batch_cpu_mask: str | None = None
     pin: bool = False  # whether the commands carry the masks
-    flash_attn: bool
-    kv_type_k: str
-    kv_type_v: str
     repack: bool = True
     load_mode: str = "auto"  # as llama.cpp's --load-mode
     numa: str | None = None  # as --numa; "numactl" binds with the program numactl instead
     environment: dict[str, str] = {}
-    n_ctx: int | None = None  # None: what the program takes by itself
+    n_ctx: int | None = None  # with room for an answer; None: what the program takes by itself
     tokens_per_s: float
     low: float
     high: float
@@ -78,10 +74,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     names: tuple[str, ...]
-    threads: int
-    flash_attn: bool
-    kv_type_k: str
-    kv_type_v: str
+    setting: Setting
     mmap: bool
     predicted_tokens_per_s: float
     tokens_per_s: float

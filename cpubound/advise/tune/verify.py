@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from cpubound import stats
-from cpubound.advise.tune.choice import F16, chosen_setting, flash_options
+from cpubound.advise.tune.choice import flash_options
 from cpubound.advise.tune.values import Advice, Verification, Verified
 from cpubound.cost.values import Prediction
 from cpubound.engine.pauses import PauseCounter, pause_warnings, usual_seconds
 from cpubound.engine.runner import Runner
 from cpubound.engine.values import RunSettings
-from cpubound.validation.cells import Setting, tokens_for
+from cpubound.setting import F16, Setting
+from cpubound.validation.cells import tokens_for
 
 MIN_ROUNDS = 3
 # Tokens that a context must have room for behind the depth.
@@ -41,7 +44,7 @@ def plan_candidates(
 
     Also what is left out: defaults of more threads than effective CPUs.
     """
-    chosen = chosen_setting(advice)
+    chosen = advice.recommendation.setting
     mmap = advice.recommendation.load_mode != "none"
     names: dict[tuple[Setting, bool], list[str]] = {(chosen, mmap): ["tune"]}
     for setting in _neighbours(advice, chosen):
@@ -50,17 +53,11 @@ def plan_candidates(
         names.setdefault((chosen, True), []).append("mapped")
     left_out = []
     for name, default in advice.defaults.items():
-        if default.threads > advice.effective_cpus:
-            left_out.append(
-                f"{name}'s default ({default.threads} threads on {advice.effective_cpus} CPUs)"
-            )
+        threads = default.setting.threads
+        if threads > advice.effective_cpus:
+            left_out.append(f"{name}'s default ({threads} threads on {advice.effective_cpus} CPUs)")
             continue
-        setting = Setting(
-            threads=default.threads,
-            depth_tokens=advice.depth_tokens,
-            flash_attn=default.flash_attn,
-        )
-        names.setdefault((setting, True), []).append(name)
+        names.setdefault((default.setting, True), []).append(name)
     candidates = tuple(
         Candidate(names=tuple(mine), setting=setting, mmap=mapped, prediction=predict(setting))
         for (setting, mapped), mine in names.items()
@@ -118,17 +115,12 @@ def verify(
 def _run(
     runner: Runner, model_path: str, candidate: Candidate, *, tokens: int
 ) -> tuple[float, ...]:
-    s = candidate.setting
+    room = candidate.setting.depth_tokens + _TOKENS_ROOM
     return runner.run(
         RunSettings(
             model_path=model_path,
-            threads=s.threads,
-            depth_tokens=s.depth_tokens,
+            setting=replace(candidate.setting, allocated_context_tokens=room),
             tokens=tokens,
-            n_ctx=s.depth_tokens + _TOKENS_ROOM,
-            kv_type_k=s.kv_type_k,
-            kv_type_v=s.kv_type_v,
-            flash_attn=s.flash_attn,
             mmap=candidate.mmap,
         )
     ).samples_s
@@ -139,13 +131,9 @@ def _verified(candidate: Candidate, chosen: Candidate, paused_share: float) -> V
         usual_seconds(theirs, paused_share) / usual_seconds(mine, paused_share)
         for mine, theirs in zip(chosen.runs_s, candidate.runs_s, strict=True)
     ]
-    s = candidate.setting
     return Verified(
         names=candidate.names,
-        threads=s.threads,
-        flash_attn=s.flash_attn,
-        kv_type_k=s.kv_type_k,
-        kv_type_v=s.kv_type_v,
+        setting=candidate.setting,
         mmap=candidate.mmap,
         predicted_tokens_per_s=candidate.prediction.tokens_per_s,
         tokens_per_s=1 / usual_seconds([t for run in candidate.runs_s for t in run], paused_share),
@@ -158,15 +146,15 @@ def _verified(candidate: Candidate, chosen: Candidate, paused_share: float) -> V
 
 def _neighbours(advice: Advice, chosen: Setting) -> list[Setting]:
     """Return the next thread counts and the other state of flash-attention."""
-    counts = sorted({c.threads for c in advice.table})
+    counts = sorted({c.setting.threads for c in advice.table})
     here = counts.index(chosen.threads)
     found = [
         replace(chosen, threads=count)
         for count in counts[max(here - 1, 0) : here] + counts[here + 1 : here + 2]
     ]
-    if len(flash_options((chosen.kv_type_k, chosen.kv_type_v))) > 1:
+    if len(flash_options(chosen.kv_types)) > 1:
         found.append(replace(chosen, flash_attn=not chosen.flash_attn))
-    if (chosen.kv_type_k, chosen.kv_type_v) != F16:
+    if chosen.kv_types != F16:
         found.append(replace(chosen, kv_type_k="f16", kv_type_v="f16"))
     return found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
+from cpubound import bounds
 from cpubound.errors import ModelFileError
 from cpubound.model.gguf.source import Source
 from cpubound.model.gguf.strings import skip_strings
@@ -19,16 +20,12 @@ from cpubound.model.values import QuantType, Tensor
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
-# Gemma's header, among the longest, is 16 MiB; the longest names are far below these.
-MAX_HEADER_BYTES = 128 * 2**20
-MAX_ENTRIES = 2**15
 MAX_KEY_BYTES = 512
 MAX_TENSOR_NAME_BYTES = 63  # GGML_MAX_NAME counts the closing zero
 MAX_DIMENSIONS = 4
 # Longer values (chat templates, token scores) say nothing about traffic.
 MAX_KEPT_STRING_BYTES = 4096
 MAX_KEPT_ARRAY = 4096
-MAX_KEPT_BYTES = 8 * 2**20  # of all strings and arrays together, as Python objects
 MAX_ARRAY_NESTING = 4
 
 WINDOW_BYTES = 2**18
@@ -91,8 +88,9 @@ class _Cursor:
         self._window = b""
         self._start = 0
         self.position = 0
-        self._may_keep_bytes = MAX_KEPT_BYTES
-        self.end = MAX_HEADER_BYTES if source.size is None else source.size
+        self._may_step_into = bounds.MODEL_ENTRIES
+        self._may_keep_bytes = bounds.KEPT_METADATA_BYTES
+        self.end = bounds.MODEL_HEADER_BYTES if source.size is None else source.size
 
     def fail(
         self, what: str, what_to_do: str = "download it again", *, code: str | None = None
@@ -142,8 +140,8 @@ class _Cursor:
         self._move(self.position + length)
 
     def _move(self, position: int) -> None:
-        if position > MAX_HEADER_BYTES:
-            raise self.fail(f"the header is longer than {MAX_HEADER_BYTES} bytes")
+        if position > bounds.MODEL_HEADER_BYTES:
+            raise self.fail(f"the header is longer than {bounds.MODEL_HEADER_BYTES} bytes")
         self.position = position
 
     def may_keep(self, n_bytes: int) -> bool:
@@ -152,6 +150,12 @@ class _Cursor:
             return False
         self._may_keep_bytes -= n_bytes
         return True
+
+    def count_array(self, key: str) -> None:
+        """Count an array inside an array: each is a step of its own, however short."""
+        self._may_step_into -= 1
+        if self._may_step_into < 0:
+            raise self.fail(f"the metadata key {quoted(key)} nests too many arrays")
 
     def string(self, limit: int, what: str) -> str:
         length = self.unpack(_U64)
@@ -268,7 +272,7 @@ def _read_version(cursor: _Cursor) -> int:
 def _read_count(cursor: _Cursor, what: str, least_bytes: int) -> int:
     """Read a count of entries that take at least ``least_bytes`` each."""
     count = cursor.unpack(_U64)
-    if count > MAX_ENTRIES or count * least_bytes > cursor.remaining:
+    if count > bounds.MODEL_ENTRIES or count * least_bytes > cursor.remaining:
         raise cursor.fail(f"{count} {what} are claimed where {cursor.remaining} bytes are left")
     return count
 
@@ -316,9 +320,10 @@ def _read_array(cursor: _Cursor, key: str, nesting: int = 0) -> MetadataValue:
     if type_ == _STRING:
         cursor.skip_strings(count)
         return LongArray(count)
-    if nesting >= MAX_ARRAY_NESTING or count > MAX_ENTRIES:
+    if nesting >= MAX_ARRAY_NESTING or count > bounds.MODEL_ENTRIES:
         raise cursor.fail(f"the metadata key {quoted(key)} nests arrays too deeply")
     for _ in range(count):
+        cursor.count_array(key)
         _read_array(cursor, key, nesting + 1)
     return LongArray(count)
 

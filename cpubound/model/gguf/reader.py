@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from cpubound import bounds
 from cpubound.errors import ModelFileError
 from cpubound.model.gguf.header import (
     MAGIC,
@@ -22,7 +23,6 @@ from cpubound.model.values import HyperParameter, ModelSpec, Tensor
 
 # llama_split_path of src/llama.cpp, commit 0c1e57098bba: counted from 1.
 _SHARD_NAME = re.compile(r"(?P<prefix>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
-MAX_SHARDS = 1000
 
 Opener = Callable[[str], AbstractContextManager[Source]]
 
@@ -76,7 +76,7 @@ def _read_one(name: str, open_source: Opener) -> GgufHeader:
 
 def _split_count(header: GgufHeader) -> int:
     count = header.metadata.get("split.count", 1)
-    if not isinstance(count, int) or count < 0 or count > MAX_SHARDS:
+    if not isinstance(count, int) or count < 0 or count > bounds.MODEL_SHARDS:
         raise ModelFileError(
             f"a model cannot have {count!r} shards ({header.source}): download it again"
         )
@@ -94,7 +94,9 @@ def _read_shards(name: str, count: int, given: GgufHeader, open_source: Opener) 
                 code="split",
                 evidence={"shards": count, "shard": number + 1},
             )
-        headers.append(header)
+        # Only the first shard's metadata describe the model.
+        headers.append(replace(header, metadata={}) if number else header)
+        _refuse_too_much(headers, shard)
     claimed = headers[0].metadata.get("split.tensors.count")
     found = sum(len(header.tensors) for header in headers)
     if isinstance(claimed, int) and claimed != found:
@@ -105,6 +107,17 @@ def _read_shards(name: str, count: int, given: GgufHeader, open_source: Opener) 
             evidence={"shards": count, "tensors": found, "expected_tensors": claimed},
         )
     return headers
+
+
+def _refuse_too_much(headers: Sequence[GgufHeader], name: str) -> None:
+    """Raise ``ModelFileError`` where shards are each within bounds and all together are not."""
+    tensors = sum(len(header.tensors) for header in headers)
+    n_bytes = sum(header.data_offset for header in headers)
+    if tensors > bounds.MODEL_ENTRIES or n_bytes > bounds.MODEL_HEADER_BYTES:
+        raise ModelFileError(
+            f"the first {len(headers)} shards claim {tensors} tensors in {n_bytes} bytes of "
+            f"headers ({name}): no model has so many; download it again"
+        )
 
 
 def _read_shard(shard: str, number: int, count: int, open_source: Opener) -> GgufHeader:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from functools import partial
 from http.client import HTTPException, HTTPResponse
 from types import TracebackType
 
+from cpubound import bounds
 from cpubound.errors import ModelFileError, UsageError
+from cpubound.foreign import hide_credentials
 from cpubound.model.gguf.reader import read_gguf_from
+from cpubound.model.gguf.web import Budget, bounded_opener
 from cpubound.model.values import ModelSpec
 
 HUGGING_FACE = "https://huggingface.co"
-BLOCK_BYTES = 2**20  # the first request; each later one doubles, up to:
+BLOCK_BYTES = 2**18  # the first request; each later one doubles, up to:
 MAX_BLOCK_BYTES = 2**23
-MAX_STREAMED_BYTES = 2**27  # from a server that cannot answer a range
-TIMEOUT_S = 15.0  # without a byte
-DEADLINE_S = 60.0  # for one block
 ATTEMPTS = 3
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
+_LENGTH = re.compile(r"[0-9]{1,18}")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+/[^?#]+\.gguf", re.ASCII)
 
 
@@ -33,7 +33,8 @@ def read_remote_gguf(address: str) -> ModelSpec:
     ``address`` is a web address or ``hf:OWNER/REPO/FILE``. Raises ``UsageError`` if it is
     neither, ``ModelFileError`` if the file cannot be fetched or used.
     """
-    return read_gguf_from(web_address(address), HttpSource)
+    address = web_address(address)
+    return read_gguf_from(address, partial(HttpSource, budget=Budget(hide_credentials(address))))
 
 
 def web_address(text: str) -> str:
@@ -44,30 +45,29 @@ def web_address(text: str) -> str:
             raise UsageError(f"this names no file ({text}): write hf:OWNER/REPO/FILE.gguf")
         owner, repository, file = name.split("/", 2)
         host = os.environ.get("HF_ENDPOINT", HUGGING_FACE).rstrip("/")
-        return f"{host}/{owner}/{repository}/resolve/main/{urllib.parse.quote(file)}"
-    parts = urllib.parse.urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"this is no web address ({text}): write https://HOST/FILE.gguf")
+        place = f"{owner}/{repository}/resolve/main/{urllib.parse.quote(file)}"
+        return urllib.parse.urlunsplit(_split(f"{host}/{place}"))
+    parts = _split(text)
     # The page of a file on the hub, and its download button.
     if parts.hostname == "huggingface.co":
         parts = parts._replace(path=parts.path.replace("/blob/", "/resolve/", 1), query="")
     return urllib.parse.urlunsplit(parts._replace(fragment=""))
 
 
-def _opener() -> urllib.request.OpenerDirector:
-    """Open http and https, and nothing that a redirect could name besides."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.UnknownHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPRedirectHandler(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener
+def _split(address: str) -> urllib.parse.SplitResult:
+    try:
+        parts = urllib.parse.urlsplit(address)
+        is_sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_sound = False
+    if not is_sound:
+        raise UsageError(f"this is no web address ({address}): write https://HOST/FILE.gguf")
+    if "@" in parts.netloc:
+        raise UsageError(
+            "addresses with a user or a password in them are not fetched "
+            f"({hide_credentials(address)}): download the file yourself"
+        )
+    return parts
 
 
 class HttpSource:
@@ -78,11 +78,11 @@ class HttpSource:
     ``ModelFileError`` for every way in which the web can fail.
     """
 
-    def __init__(self, address: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.name = address
+    def __init__(self, address: str, *, budget: Budget) -> None:
+        self.name = hide_credentials(address)
         self.size: int | None = None
-        self._clock = clock
-        self._opener = _opener()
+        self._budget = budget
+        self._opener = bounded_opener(budget)
         self._address = address  # after redirects
         self._block = b""
         self._start = 0
@@ -135,12 +135,13 @@ class HttpSource:
             try:
                 block = self._request(offset, last)
             except TimeoutError:
-                problem = f"no byte came for {TIMEOUT_S:.0f} s"
+                problem = f"no byte came for {bounds.REMOTE_SILENT_SECONDS:.0f} s"
                 continue
             except urllib.error.HTTPError as error:
                 error.close()
                 raise self._refusal(error.code) from None
-            except (urllib.error.URLError, HTTPException, OSError) as error:
+            # ValueError and OverflowError: hosts and ports that a redirect names.
+            except (HTTPException, OSError, ValueError, OverflowError) as error:
                 problem = f"the file cannot be fetched, {_reason(error)}"
                 continue
             if self._stream is not None:
@@ -161,14 +162,15 @@ class HttpSource:
                 "User-Agent": "cpubound",
             },
         )
-        response: HTTPResponse = self._opener.open(request, timeout=TIMEOUT_S)
+        self._budget.count_request()
+        response: HTTPResponse = self._opener.open(request)
         try:
             if response.status == 206:
                 return self._read_range(response, first, last)
             if first or response.status != 200:
                 raise self._fail(f"the server answers a range with status {response.status}")
             declared = response.headers.get("Content-Length", "")
-            self.size = int(declared) if declared.isdigit() else None
+            self.size = int(declared) if _LENGTH.fullmatch(declared) else None
             self._stream = response
             return b""
         finally:
@@ -189,7 +191,7 @@ class HttpSource:
 
     def _read_stream(self, stream: HTTPResponse, offset: int, length: int) -> None:
         """Read on in a whole file until the block holds ``length`` bytes from ``offset``."""
-        if offset < self._start or offset + length > MAX_STREAMED_BYTES:
+        if offset < self._start:
             raise self._fail("the server cannot answer ranges, and this needs them")
         kept = self._block[offset - self._start :]
         position = self._start + len(self._block)
@@ -208,7 +210,6 @@ class HttpSource:
         self._block, self._start = kept + part, offset
 
     def _read_some(self, response: HTTPResponse, length: int) -> bytes:
-        deadline = self._clock() + DEADLINE_S
         parts: list[bytes] = []
         while length > 0:
             try:
@@ -221,10 +222,6 @@ class HttpSource:
                 break
             parts.append(part)
             length -= len(part)
-            if self._clock() > deadline:
-                raise self._fail(
-                    f"the connection is too slow, a block took over {DEADLINE_S:.0f} s"
-                )
         return b"".join(parts)
 
     def _refusal(self, status: int) -> ModelFileError:
@@ -238,5 +235,8 @@ class HttpSource:
 
 
 def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-    return str(reason).splitlines()[0] if str(reason) else type(error).__name__
+    """Say why in the system's words; what a server sent is not repeated."""
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, OSError):
+        return reason.strerror or type(reason).__name__
+    return "what the server answers is not HTTP" if reason is error else str(reason)

@@ -6,6 +6,8 @@ commit 0c1e57098bba): ``add_X`` fills in GGUF keys, ``X_features`` names optiona
 
 from __future__ import annotations
 
+import re
+
 from cpubound.errors import InputError
 from cpubound.model.hf.config import Config, Keys
 
@@ -380,7 +382,7 @@ def add_step35(config: Config, keys: Keys) -> None:
     keys["expert_used_count"] = config.integer("moe_top_k")
     keys["expert_feed_forward_length"] = config.integer("moe_intermediate_size")
     keys["expert_shared_feed_forward_length"] = config.integer("share_expert_dim")
-    moe_layers = [layer for layer in config.text("moe_layers_enum").split(",") if layer.isdecimal()]
+    moe_layers = re.findall(r"\b[0-9]{1,6}\b", config.text("moe_layers_enum"))
     keys["leading_dense_block_count"] = min((int(layer) for layer in moe_layers), default=0)
     keys["attention.layer_norm_rms_epsilon"] = config.number("rms_norm_eps", default=1e-5)
     keys["expert_gating_func"] = SIGMOID

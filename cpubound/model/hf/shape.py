@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cpubound import bounds
 from cpubound.errors import InputError
 from cpubound.model.hf.config import Config, Keys, common_keys
 from cpubound.model.hf.families import FAMILIES
 from cpubound.model.json_file import read_json
 from cpubound.model.layout import ModelShape
 
-MAX_CONFIG_BYTES = 2**20
-MAX_INDEX_BYTES = 2**26
 INDEX_NAME = "model.safetensors.index.json"
 _BYTES_PER_PARAMETER = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -29,7 +28,7 @@ def read_config(path: Path) -> ModelShape:
     Beside an index of safetensors the parameter count is checked against the weights, and
     a difference becomes a warning. Raises ``InputError`` for a file that cannot be used.
     """
-    config = read_json(path, MAX_CONFIG_BYTES)
+    config = read_json(path, bounds.CONFIG_BYTES)
     if "weight_map" in config:
         raise InputError(f"this is an index of weights ({path}): give the config.json beside it")
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
@@ -94,7 +93,7 @@ def stored_parameters(folder: Path, config: Mapping[str, Any]) -> int | None:
     path = folder / INDEX_NAME
     if not path.is_file():
         return None
-    metadata = read_json(path, MAX_INDEX_BYTES).get("metadata")
+    metadata = read_json(path, bounds.INDEX_BYTES).get("metadata")
     if not isinstance(metadata, Mapping):
         return None
     total = metadata.get("total_parameters")
@@ -102,6 +101,8 @@ def stored_parameters(folder: Path, config: Mapping[str, Any]) -> int | None:
         return total
     kind = config.get("dtype", config.get("torch_dtype"))
     size = metadata.get("total_size")
-    if not isinstance(size, (int, float)) or kind not in _BYTES_PER_PARAMETER:
+    if not isinstance(size, (int, float)) or not 0 <= size < 2**63:
+        return None
+    if kind not in _BYTES_PER_PARAMETER:
         return None
     return int(size) // _BYTES_PER_PARAMETER[kind]

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cpubound import bounds
 from cpubound.errors import InputError
 from cpubound.model.stores.folders import is_model_name
 from cpubound.model.stores.ollama import ollama_blob, ollama_folder, ollama_names
 
 MAX_DEPTH = 8  # folders below the root of a store
-MAX_FOLDERS = 20_000  # looked into in one store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +69,9 @@ def _gguf_files(root: Path) -> Iterator[Path]:
     """Yield the models below a folder, links followed for files but not for folders."""
     for looked_into, (folder, subfolders, names) in enumerate(os.walk(root), start=1):
         depth = len(Path(folder).parts) - len(root.parts)
-        if depth >= MAX_DEPTH or looked_into >= MAX_FOLDERS:
+        if looked_into > bounds.STORE_FOLDERS:
+            return
+        if depth >= MAX_DEPTH:
             subfolders.clear()
         subfolders.sort()
         yield from (Path(folder, name) for name in sorted(names) if is_model_name(name))

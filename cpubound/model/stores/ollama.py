@@ -6,11 +6,17 @@ import os
 import re
 from pathlib import Path
 
+from cpubound import bounds
 from cpubound.errors import InputError, ModelFileError
 from cpubound.model.json_file import read_json
 
 MODEL_LAYER = "application/vnd.ollama.image.model"
-MAX_MANIFEST_BYTES = 2**20
+_PART = r"[A-Za-z0-9_][\w.-]{0,349}"  # types/model/name.go of Ollama
+_NAME = re.compile(
+    rf"(?:(?:(?P<host>{_PART}(?::[0-9]{{1,5}})?)/)?(?P<owner>{_PART})/)?"
+    rf"(?P<model>{_PART})(?::(?P<tag>{_PART})?)?",
+    re.ASCII,
+)
 _DIGEST = re.compile(r"sha256[:-][0-9a-f]{64}")
 
 
@@ -56,18 +62,16 @@ def ollama_names(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def _manifest_path(name: str, store: Path) -> Path:
-    model, _, tag = name.partition(":")
-    parts = model.split("/")
-    if not 1 <= len(parts) <= 3 or any(
-        part in ("", ".", "..") for part in (*parts, tag or "latest")
-    ):
+    # A part that begins with a dot, or a tag with a slash in it, would lead out of the store.
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise InputError(f"this is no name of an Ollama model ({name}): try ollama:llama3.2:1b")
-    parts = [*("registry.ollama.ai", "library")[: 3 - len(parts)], *parts]
-    return store.joinpath("manifests", *parts, tag or "latest")
+    host, owner = match["host"] or "registry.ollama.ai", match["owner"] or "library"
+    return store.joinpath("manifests", host, owner, match["model"], match["tag"] or "latest")
 
 
 def _model_digest(manifest: Path) -> str:
-    data = read_json(manifest, MAX_MANIFEST_BYTES)
+    data = read_json(manifest, bounds.MANIFEST_BYTES)
     layers = data.get("layers")
     for layer in layers if isinstance(layers, list) else ():
         if isinstance(layer, dict) and layer.get("mediaType") == MODEL_LAYER:

@@ -8,53 +8,45 @@ Sizes and paddings are those of llama.cpp, commit 0c1e57098bba: ``src/llama-kv-c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from cpubound.llama_facts import N_UBATCH, pad_cells
 from cpubound.model.hyper import HyperParameters
+from cpubound.model.quant import quant_type
 from cpubound.model.traffic.cache_shapes import CacheShape
 from cpubound.model.traffic.layers import Layer, split_block
-from cpubound.model.values import AttentionRead, ModelSpec, QuantType
+from cpubound.model.values import AttentionRead, ModelSpec
+from cpubound.setting import Setting
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CacheSetting:
-    """How the cache is laid out: ``n_ctx`` cells per sequence, padded to 256."""
-
-    depth_tokens: int
-    n_ctx: int
-    type_k: QuantType
-    type_v: QuantType
-    flash_attn: bool
-    n_ubatch: int = N_UBATCH
-
-    def allocated_cells(self, shape: CacheShape) -> int:
-        """Return the cells of a cache: fewer behind a window."""
-        if shape.kind != "indexer" and shape.pool > 1:
-            return pad_cells(-(-self.n_ctx // shape.pool))
-        if shape.window == 0:
-            return self.n_ctx
-        return min(self.n_ctx, pad_cells(shape.window + self.n_ubatch))
-
-    def graph_cells(self, shape: CacheShape) -> int:
-        """Return the cells that attention spans once the new token is stored."""
-        tokens = self.depth_tokens + 1
-        if shape.tail_cells:
-            return pad_cells(tokens) // shape.pool + shape.tail_cells
-        cells = min(self.allocated_cells(shape), pad_cells(-(-tokens // shape.pool)))
-        return cells if shape.limit is None else min(cells, shape.limit)
-
-    def touched_cells(self, shape: CacheShape) -> int:
-        """Return the cells that are not masked for the new token."""
-        tokens = self.depth_tokens + 1
-        if shape.kind == "chunked":
-            tokens = self.depth_tokens % shape.window + 1
-        elif shape.window:
-            tokens = min(tokens, shape.window)
-        return min(-(-tokens // shape.pool) + shape.tail_cells, self.graph_cells(shape))
+def allocated_cells(shape: CacheShape, setting: Setting) -> int:
+    """Return the cells of a cache: fewer behind a window."""
+    if shape.kind != "indexer" and shape.pool > 1:
+        return pad_cells(-(-setting.n_ctx // shape.pool))
+    if shape.window == 0:
+        return setting.n_ctx
+    return min(setting.n_ctx, pad_cells(shape.window + N_UBATCH))
 
 
-def attention_reads(layers: Sequence[Layer], setting: CacheSetting) -> tuple[AttentionRead, ...]:
+def graph_cells(shape: CacheShape, setting: Setting) -> int:
+    """Return the cells that attention spans once the new token is stored."""
+    tokens = setting.depth_tokens + 1
+    if shape.tail_cells:
+        return pad_cells(tokens) // shape.pool + shape.tail_cells
+    cells = min(allocated_cells(shape, setting), pad_cells(-(-tokens // shape.pool)))
+    return cells if shape.limit is None else min(cells, shape.limit)
+
+
+def touched_cells(shape: CacheShape, setting: Setting) -> int:
+    """Return the cells that are not masked for the new token."""
+    tokens = setting.depth_tokens + 1
+    if shape.kind == "chunked":
+        tokens = setting.depth_tokens % shape.window + 1
+    elif shape.window:
+        tokens = min(tokens, shape.window)
+    return min(-(-tokens // shape.pool) + shape.tail_cells, graph_cells(shape, setting))
+
+
+def attention_reads(layers: Sequence[Layer], setting: Setting) -> tuple[AttentionRead, ...]:
     """Return what attention reads per sequence, layers of one shape together."""
     counts: dict[CacheShape, int] = {}
     for layer in layers:
@@ -63,8 +55,8 @@ def attention_reads(layers: Sequence[Layer], setting: CacheSetting) -> tuple[Att
     return tuple(_attention_read(shape, count, setting) for shape, count in counts.items())
 
 
-def _attention_read(shape: CacheShape, layers: int, setting: CacheSetting) -> AttentionRead:
-    cells = setting.graph_cells(shape)
+def _attention_read(shape: CacheShape, layers: int, setting: Setting) -> AttentionRead:
+    cells = graph_cells(shape, setting)
     k_row, v_row = _row_bytes(shape, setting)
     return AttentionRead(
         kind=shape.kind,
@@ -74,34 +66,36 @@ def _attention_read(shape: CacheShape, layers: int, setting: CacheSetting) -> At
         head_dim_k=shape.head_dim_k,
         head_dim_v=shape.head_dim_v,
         cells=cells,
-        touched_cells=setting.touched_cells(shape),
+        touched_cells=touched_cells(shape, setting),
         k_bytes=layers * cells * k_row,
         v_bytes=layers * cells * v_row,
     )
 
 
-def _row_bytes(shape: CacheShape, setting: CacheSetting) -> tuple[int, int]:
+def _row_bytes(shape: CacheShape, setting: Setting) -> tuple[int, int]:
     """Return the bytes of one cell of K and of V; of a compressed cache, V is read from K's."""
-    type_v = setting.type_k if shape.kind == "mla" else setting.type_v
+    type_k, type_v = quant_type(setting.kv_type_k), quant_type(setting.kv_type_v)
+    if shape.kind == "mla":
+        type_v = type_k
     return (
-        setting.type_k.row_bytes(shape.kv_heads * shape.head_dim_k),
+        type_k.row_bytes(shape.kv_heads * shape.head_dim_k),
         type_v.row_bytes(shape.kv_heads * shape.head_dim_v),
     )
 
 
-def kv_write_bytes(layers: Sequence[Layer], setting: CacheSetting) -> int:
+def kv_write_bytes(layers: Sequence[Layer], setting: Setting) -> int:
     """Return the bytes of the cells that one token of one sequence writes."""
     return sum(shape.write_cells * row for shape, row in _stored_rows(layers, setting))
 
 
-def kv_allocated_bytes(layers: Sequence[Layer], setting: CacheSetting) -> int:
+def kv_allocated_bytes(layers: Sequence[Layer], setting: Setting) -> int:
     """Return the size of the caches of one sequence."""
-    return sum(setting.allocated_cells(shape) * row for shape, row in _stored_rows(layers, setting))
+    return sum(
+        allocated_cells(shape, setting) * row for shape, row in _stored_rows(layers, setting)
+    )
 
 
-def _stored_rows(
-    layers: Sequence[Layer], setting: CacheSetting
-) -> Iterator[tuple[CacheShape, int]]:
+def _stored_rows(layers: Sequence[Layer], setting: Setting) -> Iterator[tuple[CacheShape, int]]:
     """Yield each cache that is kept and the bytes of its cells.
 
     Without flash-attention V is kept transposed, as wide in all layers as in the widest.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from cpubound.errors import ModelFileError
 from cpubound.model.hyper import HyperParameters
 from cpubound.model.traffic import architectures
 from cpubound.model.values import ModelSpec
@@ -51,7 +52,16 @@ def cache_shapes(
     shared: bool,
     flash_attn: bool,
 ) -> tuple[CacheShape, ...]:
-    """Return the caches of a layer that attends; none if it has no heads of its own."""
+    """Return the caches of a layer that attends; none if it has no heads of its own.
+
+    Raises ``ModelFileError`` where the model as a whole is said to have none.
+    """
+    claimed = spec.hyper_parameters.get("attention.head_count")
+    if isinstance(claimed, int) and claimed <= 0:
+        raise ModelFileError(
+            f"{spec.name} claims {claimed} attention heads (attention.head_count), though its "
+            f"layer {block} attends: convert it again"
+        )
     heads = hyper.of_layer("attention.head_count", block)
     kv_heads = hyper.of_layer("attention.head_count_kv", block, heads)
     if kv_heads == 0 and not _is_latent(stems):

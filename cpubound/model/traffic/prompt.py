@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
+from cpubound import bounds
 from cpubound.errors import UsageError
 from cpubound.llama_facts import N_UBATCH
 from cpubound.model.traffic.step import compute_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic, WeightRead
+from cpubound.setting import Setting
 
 
 def prompt_steps(
     spec: ModelSpec,
     prompt_tokens: int,
+    setting: Setting,
     *,
-    depth_tokens: int = 0,
-    kv_type_k: str = "f16",
-    kv_type_v: str = "f16",
-    flash_attn: bool = False,
     ubatch: int = N_UBATCH,
 ) -> tuple[ModelTraffic, ...]:
-    """Return the traffic of each physical batch of a prompt of one sequence.
+    """Return the traffic of each physical batch of a prompt of one sequence behind a depth.
 
     Each is a step of as many tokens, its attention that of their mean (with flash-attention)
     or, spanning all cells, of their last. Logits are computed for one token of a batch, so
@@ -29,32 +30,30 @@ def prompt_steps(
 
     Raises
     ------
-    UsageError : fewer than one token, or as ``compute_traffic``.
+    UsageError : fewer than one token or too many, or a context that does not hold the prompt.
     """
     if prompt_tokens < 1:
         raise UsageError(f"a prompt has at least one token ({prompt_tokens}): give 1 or more")
+    if prompt_tokens > bounds.PROMPT_TOKENS:
+        raise UsageError(
+            f"no model reads a prompt so long ({prompt_tokens} tokens): "
+            f"give at most {bounds.PROMPT_TOKENS}"
+        )
     if ubatch < 1:
         raise UsageError(f"a physical batch has at least one token ({ubatch}): give 1 or more")
-    end = depth_tokens + prompt_tokens
-    whole = compute_traffic(
-        spec,
-        depth_tokens=end - 1,
-        kv_type_k=kv_type_k,
-        kv_type_v=kv_type_v,
-        flash_attn=flash_attn,
-    )
+    end = setting.depth_tokens + prompt_tokens
+    last = structs.replace(setting, depth_tokens=end - 1, batch=1)
+    whole = compute_traffic(spec, last)
     steps = []
-    for start in range(depth_tokens, end, ubatch):
+    for start in range(setting.depth_tokens, end, ubatch):
         tokens = min(ubatch, end - start)
-        step = compute_traffic(
-            spec,
-            depth_tokens=start + (tokens // 2 if flash_attn else tokens - 1),
-            n_ctx=end,
+        at = structs.replace(
+            last,
+            depth_tokens=start + (tokens // 2 if setting.flash_attn else tokens - 1),
+            allocated_context_tokens=setting.allocated_context_tokens or end,
             batch=tokens,
-            kv_type_k=kv_type_k,
-            kv_type_v=kv_type_v,
-            flash_attn=flash_attn,
         )
+        step = compute_traffic(spec, at)
         weights = tuple(
             part for read in step.weights for part in _with_one_token_at_the_end(read, step)
         )
@@ -71,7 +70,7 @@ def _with_one_token_at_the_end(read: WeightRead, step: ModelTraffic) -> tuple[We
     last = read.n_bytes // step.layers
     count = max(read.count // step.layers, 1)
     # Of experts, one token reads only those that it chooses.
-    share = read.tokens / step.batch
+    share = read.tokens / step.setting.batch
     return (
         replace(read, count=read.count - count, n_bytes=read.n_bytes - last),
         replace(read, count=max(round(count * share), 1), n_bytes=round(last * share), tokens=1.0),

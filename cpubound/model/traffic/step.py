@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from cpubound.errors import ModelFileError, UsageError
-from cpubound.llama_facts import check_kv_types, pad_cells
+from cpubound.errors import ModelFileError
 from cpubound.model.label import quant_label
-from cpubound.model.quant import quant_type
 from cpubound.model.traffic import architectures
 from cpubound.model.traffic.cache import (
-    CacheSetting,
     attention_reads,
     kv_allocated_bytes,
     kv_write_bytes,
@@ -19,43 +16,23 @@ from cpubound.model.traffic.layers import read_layers
 from cpubound.model.traffic.proven import PROVEN_ARCHITECTURES
 from cpubound.model.traffic.weights import weight_traffic
 from cpubound.model.values import ModelSpec, ModelTraffic
+from cpubound.setting import Setting
 from cpubound.units import format_decimal_bytes
 
 MOST_BYTES = 2**63
 
 
-def compute_traffic(
-    spec: ModelSpec,
-    *,
-    depth_tokens: int = 0,
-    n_ctx: int | None = None,
-    batch: int = 1,
-    kv_type_k: str = "f16",
-    kv_type_v: str = "f16",
-    flash_attn: bool = False,
-) -> ModelTraffic:
-    """Work out what one decode step reads and writes.
+def compute_traffic(spec: ModelSpec, setting: Setting) -> ModelTraffic:
+    """Work out what one decode step at a setting reads and writes.
 
-    Each of ``batch`` sequences has ``depth_tokens`` tokens in its cache and decodes one
-    more. ``n_ctx`` is the cells per sequence, rounded up to 256 as llama.cpp does; by
-    default just enough. ``kv_type_k`` and ``kv_type_v`` are ggml types of the cache.
     Sliding-window layers keep the cells of their window only, as llama-bench and the
     command line tools have it (the library keeps all unless told otherwise).
 
-    Raises ``UsageError`` for a setting that llama.cpp refuses, ``ModelFileError`` for a
-    model that no llama.cpp could run.
+    Raises ``ModelFileError`` for a model that no llama.cpp could run.
     """
-    asked_n_ctx, n_ctx = n_ctx, _check(depth_tokens, n_ctx, batch)
-    check_kv_types(kv_type_k, kv_type_v, flash_attn=flash_attn)
-    setting = CacheSetting(
-        depth_tokens=depth_tokens,
-        n_ctx=n_ctx,
-        type_k=quant_type(kv_type_k),
-        type_v=quant_type(kv_type_v),
-        flash_attn=flash_attn,
-    )
-    layers = read_layers(spec, flash_attn=flash_attn)
-    weights = weight_traffic(spec, layers, batch=batch, n_ctx=n_ctx, flash_attn=flash_attn)
+    batch = setting.batch
+    layers = read_layers(spec, flash_attn=setting.flash_attn)
+    weights = weight_traffic(spec, layers, setting)
     state_read, state_written = state_bytes(spec, layers)
     traffic = ModelTraffic(
         model=spec.name,
@@ -64,12 +41,7 @@ def compute_traffic(
         parameters=weights.elements,
         active_parameters=weights.elements - weights.inactive_elements,
         file_bytes=weights.n_bytes if spec.file_bytes is None else spec.file_bytes,
-        depth_tokens=depth_tokens,
-        n_ctx=n_ctx,
-        batch=batch,
-        kv_type_k=kv_type_k.lower(),
-        kv_type_v=kv_type_v.lower(),
-        flash_attn=flash_attn,
+        setting=setting,
         weights=weights.reads,
         attention=attention_reads(layers, setting),
         kv_write_bytes=batch * kv_write_bytes(layers, setting),
@@ -84,10 +56,7 @@ def compute_traffic(
         expert_bytes=weights.expert_bytes,
         lookup_bytes=weights.lookup_bytes,
         unread=weights.unread,
-        assumptions=(
-            *_assumptions(spec, batch),
-            *_widened(asked_n_ctx, n_ctx, depth_tokens),
-        ),
+        assumptions=(*_assumptions(spec, batch), *_widened(setting)),
     )
     if max(traffic.resident_bytes, traffic.total_bytes) >= MOST_BYTES:
         raise ModelFileError(
@@ -97,30 +66,14 @@ def compute_traffic(
     return traffic
 
 
-def _check(depth_tokens: int, n_ctx: int | None, batch: int) -> int:
-    """Return the cells per sequence that llama.cpp would allocate."""
-    if depth_tokens < 0:
-        raise UsageError(f"a depth cannot be negative ({depth_tokens}): give 0 or more tokens")
-    if batch < 1:
-        raise UsageError(f"a batch needs a sequence ({batch}): give 1 or more")
-    if n_ctx is None:
-        return pad_cells(depth_tokens + 1)
-    cells = pad_cells(n_ctx)
-    if n_ctx < 1 or cells < depth_tokens + 1:
-        raise UsageError(
-            f"a context of {n_ctx} does not hold {depth_tokens} tokens and a new one: "
-            f"give at least {depth_tokens + 1}"
-        )
-    return cells
-
-
-def _widened(asked: int | None, n_ctx: int, depth_tokens: int) -> tuple[str, ...]:
+def _widened(setting: Setting) -> tuple[str, ...]:
     """Say where rounding up alone makes a context hold its tokens."""
+    asked, depth_tokens = setting.allocated_context_tokens, setting.depth_tokens
     if asked is None or asked > depth_tokens:
         return ()
     return (
         f"a context of {asked} does not hold {depth_tokens} tokens and a new one: llama.cpp "
-        f"rounds it up to {n_ctx}, which does",
+        f"rounds it up to {setting.n_ctx}, which does",
     )
 
 

@@ -11,6 +11,7 @@ from cpubound.model.traffic import architectures
 from cpubound.model.traffic.layers import Layer, split_block
 from cpubound.model.traffic.roles import expert_count, is_expert, kind_of, role_of, why_never_read
 from cpubound.model.values import ModelSpec, Tensor, WeightRead
+from cpubound.setting import Setting
 
 _DRAFT = "draft (next-token prediction)"
 _LEFT_ASIDE = "left aside by the graph"
@@ -47,9 +48,7 @@ class _Step:
     shared_blocks: frozenset[int]
     recurrent_only: frozenset[int]
     expert_blocks: frozenset[int]
-    batch: int
-    n_ctx: int
-    flash_attn: bool
+    setting: Setting
 
     def kind_of_block(self, block: int) -> Hashable:
         """Return all that tells how a block's tensors are read from how another's are."""
@@ -80,16 +79,14 @@ class _Read:
     tokens: float = 1.0
 
 
-def weight_traffic(
-    spec: ModelSpec, layers: Sequence[Layer], *, batch: int, n_ctx: int, flash_attn: bool
-) -> WeightTraffic:
-    """Work out the weights that a decode step of ``batch`` sequences reads.
+def weight_traffic(spec: ModelSpec, layers: Sequence[Layer], setting: Setting) -> WeightTraffic:
+    """Work out the weights that a decode step reads.
 
-    ``n_ctx`` (cells of the context) chooses between rotary factors for long and short
+    The allocated context chooses between rotary factors for long and short
     contexts. The counting is that of llama.cpp's graph: a tensor counts once for every
     operator that reads it.
     """
-    step = _step(spec, layers, batch, n_ctx, flash_attn)
+    step = _step(spec, layers, setting)
     reads: list[tuple[Tensor, _Read, int]] = []
     unread: dict[str, int] = {}
     elements = n_bytes = expert_bytes = lookup_bytes = 0
@@ -117,7 +114,7 @@ def weight_traffic(
             rows=rows,
             count=1,
             bytes_each=tied.n_bytes,
-            tokens=batch,
+            tokens=setting.batch,
         )
         reads.append((tied, as_output, 1))
         lookup_bytes -= tied.n_bytes
@@ -170,9 +167,7 @@ def _grouped(reads: Sequence[tuple[Tensor, _Read, int]]) -> tuple[WeightRead, ..
     return tuple(sorted(grouped, key=lambda read: -read.n_bytes))
 
 
-def _step(
-    spec: ModelSpec, layers: Sequence[Layer], batch: int, n_ctx: int, flash_attn: bool
-) -> _Step:
+def _step(spec: ModelSpec, layers: Sequence[Layer], setting: Setting) -> _Step:
     with_experts = {
         block
         for block, stem in (split_block(tensor.name) for tensor in spec.tensors)
@@ -190,9 +185,7 @@ def _step(
             layer.block for layer in layers if layer.recurrent and not layer.caches
         ),
         expert_blocks=frozenset(with_experts),
-        batch=batch,
-        n_ctx=n_ctx,
-        flash_attn=flash_attn,
+        setting=setting,
     )
 
 
@@ -224,14 +217,14 @@ def _is_left_aside(step: _Step, block: int | None, stem: str) -> bool:
     if block in step.recurrent_only and stem in ("attn_q.bias", "attn_k.bias", "attn_v.bias"):
         return True
     needs_flash = name in architectures.INDEXER_NEEDS_FLASH_ATTENTION
-    return needs_flash and not step.flash_attn and stem.startswith("indexer")
+    return needs_flash and not step.setting.flash_attn and stem.startswith("indexer")
 
 
 def _unused_rope_factors(step: _Step) -> str:
     """Name the table that ``get_rope_factors`` (src/llama-model.cpp) does not choose."""
     trained = step.hyper.integer("context_length")
     original = step.hyper.integer("rope.scaling.original_context_length", trained)
-    return f"rope_factors_{'short' if step.n_ctx > original else 'long'}.weight"
+    return f"rope_factors_{'short' if step.setting.n_ctx > original else 'long'}.weight"
 
 
 def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
@@ -241,7 +234,7 @@ def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
     rows = tensor.elements // tensor.shape[0]
     if kind == "rows":
         row = tensor.type.row_bytes(tensor.shape[0])
-        times *= step.batch * _rows_per_token(step, stem)
+        times *= step.setting.batch * _rows_per_token(step, stem)
         return _Read(role=role, kind=kind, rows=1, count=times, bytes_each=row)
     if stem.startswith("rope_f"):
         times = float(step.ropes) if block is None else 2 * times  # queries and keys
@@ -255,11 +248,11 @@ def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
             rows=rows,
             count=times,
             bytes_each=tensor.n_bytes,
-            tokens=step.batch,
+            tokens=step.setting.batch,
         )
     experts = expert_count(stem, tensor, step.hyper.integer("expert_count"))
     share = _share_of_experts(step, block, experts)
-    chosen = _chosen_experts(experts, share, step.batch)
+    chosen = _chosen_experts(experts, share, step.setting.batch)
     in_tensor = tensor.shape[-1] if kind == "vector" or len(tensor.shape) > 2 else 1
     return _Read(
         role=role,
@@ -268,7 +261,7 @@ def _read(step: _Step, tensor: Tensor, block: int | None, stem: str) -> _Read:
         count=times * chosen * in_tensor / experts,
         bytes_each=tensor.n_bytes / in_tensor,
         active=chosen / experts,
-        tokens=step.batch * share * experts / chosen,
+        tokens=step.setting.batch * share * experts / chosen,
     )
 
 
