@@ -123,8 +123,8 @@ def _looking(breakdown: Breakdown) -> str:
     return (
         f"Observing {look.looks} times a token changed its time by "
         f"{format_percent(look.slowdown - 1)}: "
-        f"{look.look_s * 1e6:.1f} ± {NORMAL_90 * look.look_error_s * 1e6:.1f} µs an observation are "
-        f"subtracted, and the parts scaled by {look.correction:.3f} ± "
+        f"{look.look_s * 1e6:.1f} ± {NORMAL_90 * look.look_error_s * 1e6:.1f} µs an observation "
+        f"are subtracted, and the parts scaled by {look.correction:.3f} ± "
         f"{NORMAL_90 * look.correction_error:.3f} to the unobserved time."
     )
 

@@ -237,7 +237,7 @@ class TestReport:
     def test_the_slow_part_is_named_with_both_times(self) -> None:
         notes = breakdown_notes(take(ideal_rounds(), ffn=4e-3), has_profile=True)
         assert "Slower than it should be: FFN, 5.00 ± 0.000 ms where 4.00" in notes
-        assert "3.0 ± 0.0 µs a look" in notes
+        assert "3.0 ± 0.0 µs an observation" in notes
         assert "scaled by 1.000 ± 0.000" in notes
 
     def test_nothing_slow_is_said_too(self) -> None:
