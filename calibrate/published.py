@@ -112,7 +112,7 @@ def read_series(path: Path) -> tuple[list[Series], int]:
     """Read the CSV and return its series, and how many rows cannot be predicted.
 
     Two rows of one series with the same settings are runs of two machines, builds or modes:
-    then the note tells them apart, and each is a series of its own.
+    then the note distinguishes them, and each is a series of its own.
     """
     groups: dict[tuple[str, ...], list[tuple[str, PublishedRow]]] = {}
     isas: dict[tuple[str, ...], str | None] = {}

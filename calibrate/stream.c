@@ -1,5 +1,5 @@
 /* The loops of J. D. McCalpin's STREAM, a sum, and a walk along a chain of loads, as a C
- * compiler makes them: a standard to hold cpubound's kernels against. standards.py compiles
+ * compiler makes them: a standard to compare cpubound's kernels with. standards.py compiles
  * this at run time.
  *
  * Threads share nothing but a barrier: each touches its own part first, on small pages,

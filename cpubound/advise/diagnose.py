@@ -326,7 +326,7 @@ def _too_large(traffic: ModelTraffic, preset: Preset) -> Finding | None:
             f"{format_decimal_bytes(memory)} of one {preset.title}: it ran on several, or partly "
             "elsewhere"
         ),
-        remedy="hold the rate against the bandwidth of all devices together",
+        remedy="compare the rate with the bandwidth of all devices together",
     )
 
 

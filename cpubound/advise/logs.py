@@ -143,7 +143,7 @@ def require_cpu(run: LoggedRun) -> LoggedRun:
     if run.gpu is not None:
         raise UsageError(
             f"the run was on a GPU, or partly ({run.gpu}): run it with -ngl 0, or name the GPU "
-            "with --machine (h100-sxm, …) to hold the rate against its bandwidth"
+            "with --machine (h100-sxm, …) to compare the rate with its bandwidth"
         )
     return run
 

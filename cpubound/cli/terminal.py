@@ -10,7 +10,7 @@ from types import TracebackType
 
 from cpubound.foreign import hide_credentials, visible_lines
 
-# What stands for our own characters where the output cannot take them.
+# What replaces our own characters where the output cannot take them.
 _PLAIN = {
     "–": "-", "−": "-", "…": "...", "·": "-", "×": "x", "±": "+/-", "→": "->", "µ": "u", "Σ": "sum",
     "√": "sqrt", "≤": "<=", "≥": ">=", "≈": "~", "²": "^2", "“": '"', "”": '"', "’": "'",

@@ -12,9 +12,9 @@ from cpubound.model.quant import quant_type
 from cpubound.profile.values import MAX_RELATIVE, EngineCalibration, RateTable
 from cpubound.setting import Setting
 
-# Types in the order in which one stands in for another, in time per weight, by how llama.cpp
+# Types in the order in which one substitutes for another, in time per weight, by how llama.cpp
 # stores them on x86: repacked into rows of eight (ggml-cpu/repack.cpp, 0c1e57098bba) or as they
-# are. What only some CPUs repack stands with what it is there.
+# are. What only some CPUs repack is listed with what it is there.
 REPACKED = ("Q4_0", "Q4_K", "IQ4_NL", "Q2_K", "MXFP4")
 NEIGHBOURS: tuple[tuple[str, ...], ...] = (
     ("F16", "BF16", "F32"),
@@ -42,7 +42,7 @@ _COSTS = ("product", "token", "cached@")
 class Price:
     """What a unit of a term costs, as amounts of a table's keys.
 
-    ``extra_error`` is relative, of what stands in for something that was not measured.
+    ``extra_error`` is relative, of a substitute for something that was not measured.
     """
 
     amounts: Mapping[str, float]
@@ -192,7 +192,7 @@ def cost_of(table: RateTable, terms: Sequence[Term]) -> Cost:
 
 
 def find_price(table: RateTable, key: str) -> Price | None:
-    """Return what a unit of a key costs, by the key itself or by what stands in for it.
+    """Return what a unit of a key costs, by the key itself or by a substitute.
 
     None if the table has nothing like it.
     """
@@ -202,7 +202,7 @@ def find_price(table: RateTable, key: str) -> Price | None:
     if kind == "state":
         return None
     # A table that was fitted to whole rates has no costs of its own.
-    return _STAND_INS[kind](table, rest) if kind in _STAND_INS else Price(amounts={})
+    return _SUBSTITUTES[kind](table, rest) if kind in _SUBSTITUTES else Price(amounts={})
 
 
 def weight_rate(
@@ -399,7 +399,7 @@ def _bytes_ratio(type_name: str, other: str) -> float:
     return quant_type(other).bits_per_weight / quant_type(type_name).bits_per_weight
 
 
-_STAND_INS: dict[str, Callable[[RateTable, str], Price | None]] = {
+_SUBSTITUTES: dict[str, Callable[[RateTable, str], Price | None]] = {
     "bytes": _bytes,
     "rows": _rows,
     "experts": _experts,

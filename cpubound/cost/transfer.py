@@ -170,7 +170,7 @@ def transfer_assumptions(
 
 
 def kernel_noise(profile: MachineProfile) -> float:
-    """Return how far two halves of our kernels' samples lie apart, relative (the median)."""
+    """Return the median relative distance of two halves of our kernels' samples."""
     runs = [m.samples_s for m in profile.bandwidth if m.kernel.startswith("gemv_")]
     halves = [stats.split_half_distance([(s,) for s in samples]) for samples in runs]
     distances = [distance for distance in halves if distance is not None]

@@ -56,7 +56,7 @@ def find_parts(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def find_segments(nodes: Sequence[Node]) -> tuple[Segment, ...]:
-    """Group a graph into segments: as few as tell the parts of each layer apart.
+    """Group a graph into segments: as few as separate the parts of each layer.
 
     What stands between two segments of one part in the same layer and is no part of weight
     itself (the norms of queries and keys) goes with them.

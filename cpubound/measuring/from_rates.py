@@ -35,7 +35,7 @@ _ARCHITECTURES = {"x86": "x86_64", "arm": "aarch64"}
 
 
 def rate_row(traffic: ModelTraffic, threads: int, tokens_per_s: float) -> RateRow:
-    """Put an observed rate beside what a step of the model moves."""
+    """Pair an observed rate with what a step of the model moves."""
     weight_bytes: Counter[str] = Counter()
     for (name, _), n_bytes in traffic.matrices.items():
         weight_bytes[name] += n_bytes

@@ -34,7 +34,7 @@ PROBE_CONTEXT = 32768
 class Probe:
     """One model file to write and the settings to run it at.
 
-    ``cached_bytes`` is the size that it stands for among models that the last-level cache
+    ``cached_bytes`` is the size that it represents among models that the last-level cache
     helps.
     """
 

@@ -93,7 +93,7 @@ def breakdown_rows(breakdown: Breakdown) -> Table:
 
 @showing()
 def breakdown_notes(breakdown: Breakdown, *, has_profile: bool) -> str:
-    """Say what is slower than it should be, and what looking cost."""
+    """Say what is slower than it should be, and what observing cost."""
     return "\n".join((*_verdicts(breakdown, has_profile), _looking(breakdown)))
 
 
@@ -121,11 +121,11 @@ def _verdicts(breakdown: Breakdown, has_profile: bool) -> list[str]:
 def _looking(breakdown: Breakdown) -> str:
     look = breakdown.looking
     return (
-        f"Looking {look.looks} times changed the time of a token by "
-        f"{format_percent(look.slowdown - 1)}; "
-        f"{look.look_s * 1e6:.1f} ± {NORMAL_90 * look.look_error_s * 1e6:.1f} µs a look are taken "
-        f"off, and the parts scaled by {look.correction:.3f} ± "
-        f"{NORMAL_90 * look.correction_error:.3f} to the time without a look."
+        f"Observing {look.looks} times a token changed its time by "
+        f"{format_percent(look.slowdown - 1)}: "
+        f"{look.look_s * 1e6:.1f} ± {NORMAL_90 * look.look_error_s * 1e6:.1f} µs an observation "
+        f"are subtracted, and the parts scaled by {look.correction:.3f} ± "
+        f"{NORMAL_90 * look.correction_error:.3f} to the unobserved time."
     )
 
 

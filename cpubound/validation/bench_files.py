@@ -151,7 +151,7 @@ def validate_from(
 
 
 def _relative_samples(row: BenchRow) -> tuple[float, ...]:
-    """Return a row's repetitions over their mean; of a table what its ± stands for."""
+    """Return a row's repetitions over their mean; of a table what its ± means."""
     if row.samples_tokens_per_s:
         return tuple(sample / row.tokens_per_s for sample in row.samples_tokens_per_s)
     spread = (row.stddev_tokens_per_s or 0.0) / row.tokens_per_s

@@ -1,9 +1,9 @@
-"""Where the time of a token goes, measured, with the cost of looking taken off.
+"""Where the time of a token goes, measured, with the cost of observation subtracted.
 
-A run is decoded three ways in turn: without a look, with a look at the end of each part of a
-layer, and with a look at every operator. The last two differ in the number of looks only, so
-their difference gives what a look costs; the first gives the time that the parts, less
-their looks, are scaled to.
+A run is decoded three ways in turn: unobserved, observed at the end of each part of a layer, and
+observed at every operator. The last two differ in the number of observations only, so their
+difference gives what one costs; the first gives the time that the parts, less their
+observations, are scaled to.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartTimer(Runner, Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """One run each way: seconds of the steps without a look, by part, and by operator."""
+    """One run each way: seconds of the steps unobserved, by part, and by operator."""
 
     unobserved_s: tuple[float, ...]
     by_part: PartTimes
@@ -58,7 +58,7 @@ class Looking(msgspec.Struct, frozen=True, kw_only=True):
 
     ``slowdown`` is the time of an observed token over that of an unobserved one,
     ``correction`` the factor that brings the parts, less their looks, to the latter: 1 where the
-    cost of looking explains the whole difference.
+    cost of observation explains the whole difference.
     """
 
     looks: int  # for each token

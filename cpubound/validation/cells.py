@@ -39,7 +39,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     observed_tokens_per_s: float
     samples_s: tuple[float, ...]
     relative_error: float  # predicted / observed − 1
-    paired_error: float | None  # the bandwidth seen beside the run taken off the memory-bound part
+    paired_error: float | None  # corrected for the bandwidth seen beside the run
     inside: bool
     naive_tokens_per_s: float
     naive_error: float

@@ -396,8 +396,8 @@ def test_covariance_decides_whether_two_errors_add_or_cancel() -> None:
 def test_a_machine_whose_engine_says_no_noise_takes_the_memorys() -> None:
     traffic = build_traffic({"Q4_0": 10**9})
     quiet = predict_decode(build_profile(BANDWIDTH, build_engine(RATES)), traffic, 2)
-    weather = judge_noise((0.7, 1.0, 1.3) * 5, 10.0)
-    noisy = predict_decode(build_profile(BANDWIDTH, build_engine(RATES), noise=weather), traffic, 2)
+    noise = judge_noise((0.7, 1.0, 1.3) * 5, 10.0)
+    noisy = predict_decode(build_profile(BANDWIDTH, build_engine(RATES), noise=noise), traffic, 2)
     assert log_width(noisy.low, noisy.high) > 2 * log_width(quiet.low, quiet.high)
     assert any("noisy" in a for a in noisy.assumptions)
 

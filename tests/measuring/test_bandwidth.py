@@ -115,7 +115,7 @@ def test_the_working_set_is_four_caches_within_a_quarter_of_the_memory(
     assert working_set_bytes(cache, available, MIN_WORKING_SET_BYTES) == expected
 
 
-def test_the_reference_takes_the_nearest_thread_count_and_remembers_the_weather() -> None:
+def test_the_reference_takes_the_nearest_thread_count_and_keeps_its_samples() -> None:
     lab = FakeLab(bytes_per_s=RATES)
     with ExitStack() as stack:
         reference = open_references(stack, CELLS[:3], open_bench=lab.open)

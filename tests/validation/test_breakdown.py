@@ -70,14 +70,14 @@ def part_times(looks: Mapping[str, int], tokens: int = 4, slower: float = 1.0) -
     )
 
 
-def ideal_rounds(weather: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)) -> list[Round]:
+def ideal_rounds(drift: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)) -> list[Round]:
     return [
         Round(
             unobserved_s=(TOKEN_S * slower,) * 4,
             by_part=part_times(LOOKS, slower=slower),
             by_operator=part_times(MORE_LOOKS, slower=slower),
         )
-        for slower in weather
+        for slower in drift
     ]
 
 
@@ -109,7 +109,7 @@ def test_the_parts_add_up_to_an_unobserved_token() -> None:
     assert sum(cost.share for cost in found.parts) == pytest.approx(1)
 
 
-def test_shares_do_not_move_with_the_weather_between_rounds() -> None:
+def test_shares_do_not_move_with_drift_between_rounds() -> None:
     quiet, changing = take(ideal_rounds()), take(ideal_rounds((1.0, 1.9, 1.0, 1.4, 1.0)))
     for a, b in zip(quiet.parts, changing.parts, strict=True):
         assert a.share == pytest.approx(b.share, abs=0.005)
@@ -237,7 +237,7 @@ class TestReport:
     def test_the_slow_part_is_named_with_both_times(self) -> None:
         notes = breakdown_notes(take(ideal_rounds(), ffn=4e-3), has_profile=True)
         assert "Slower than it should be: FFN, 5.00 ± 0.000 ms where 4.00" in notes
-        assert "3.0 ± 0.0 µs a look" in notes
+        assert "3.0 ± 0.0 µs an observation" in notes
         assert "scaled by 1.000 ± 0.000" in notes
 
     def test_nothing_slow_is_said_too(self) -> None:

@@ -28,7 +28,7 @@ Opener = Callable[[str], AbstractContextManager[Source]]
 
 
 def read_gguf(path: str | os.PathLike[str]) -> ModelSpec:
-    """Read the header of a GGUF model; any shard of a split one stands for all of it.
+    """Read the header of a GGUF model; any shard of a split one names all of it.
 
     Nothing of the weights is read. Raises ``ModelFileError``, which says what is wrong
     and where, for a file that is missing, broken, cut short, of another kind, or not a

@@ -18,7 +18,7 @@ class CacheShape:
     """One cache that a layer reads.
 
     ``kind`` is as in ``AttentionRead``. ``window`` is 0 for all of the context; ``pool``
-    is the tokens that one cell stands for; ``limit`` the most cells that sparse attention
+    is the tokens that one cell represents; ``limit`` the most cells that sparse attention
     gathers; ``tail_cells`` are read and ``write_cells`` written beside the pooled ones. A
     ``shared`` cache was written by an earlier layer. Of a compressed (MLA) cache
     ``head_dim_v`` is the part of the same cells that is read again as V.

@@ -130,7 +130,7 @@ def weight_traffic(spec: ModelSpec, layers: Sequence[Layer], setting: Setting) -
 
 
 def _alike(step: _Step) -> Iterator[tuple[Tensor, int]]:
-    """Yield tensors, and how many each stands for: most blocks repeat one another."""
+    """Yield tensors, and how many each represents: most blocks repeat one another."""
     kinds: dict[int | None, Hashable] = {None: None}
     groups: dict[Hashable, list[Tensor]] = {}
     for tensor in step.spec.tensors:
