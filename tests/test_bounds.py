@@ -20,7 +20,8 @@ from cpubound.model.gguf import read_gguf, shard_names
 from cpubound.model.resolve import resolve_model
 from cpubound.model.stores import local
 from cpubound.model.traffic import prompt_steps
-from cpubound.profile.file import decode_profile, load_profile, save_default_profile
+from cpubound.profile.file import decode_profile, load_profile
+from cpubound.profile.keeping import keep_profile
 from cpubound.report.tables import Table, render_table
 from cpubound.setting import Setting
 
@@ -160,7 +161,7 @@ def test_a_profile_of_nested_brackets_is_refused_and_costs_no_measurement(
         decode_profile(content, "x")
     monkeypatch.setenv("CPUBOUND_HOME", str(tmp_path))
     (tmp_path / "profile.json").write_bytes(content)
-    save_default_profile(standard_profile())
+    keep_profile(standard_profile())
     assert load_profile().machine == standard_profile().machine
     assert [path.read_bytes() for path in tmp_path.glob("profile-*.json")] == [content]
 
