@@ -1,0 +1,322 @@
+"""What machines of one CPU, micro-architecture or family have in common: the prior of an estimate.
+
+A machine's parameters (logarithms of a core's rate, a bandwidth, what a layer costs, ...) are
+a sum of what all machines share, its family, its micro-architecture, its CPU and the one server
+add. Each part is constant or changes smoothly with the logarithm of the threads; how much each
+level varies is data. So a CPU that was never seen borrows from its micro-architecture, that from
+its family, and its interval says so. This is Gaussian process regression (Rasmussen and Williams,
+*Gaussian Processes for Machine Learning*, ch. 2) with nested random effects as its covariance;
+what is observed are logarithms of seconds, linearised where the parameters come to lie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+# Levels of kinship, widest first; ``all`` has no label. A server's own part is beside them.
+LEVELS = ("all", "family", "micro_architecture", "name")
+# Parameters change over about this many doublings of the threads.
+THREAD_SCALE = 2.0
+# What the form leaves out of a model is shared with models within this factor of its bytes
+# (doublings), but for this share, which is the model's own.
+SIZE_SCALE = 1.0
+OWN_SHARE = 0.3
+# Steps of Gauss and Newton, each at most so large in the logarithm.
+STEPS = 8
+LARGEST_STEP = 0.7
+# Degrees of freedom of Student's t for what is observed of a machine: one row in some is off.
+ROBUSTNESS = 4.0
+
+Array = Any  # numpy.ndarray: numpy is loaded where an estimate is made, not with the package
+
+
+class Form(Protocol):
+    """How parameters make seconds."""
+
+    parameters: tuple[str, ...]
+    bandwidth: tuple[str, ...]  # the parameters whose product a read bandwidth is
+
+    def follows_links(self, place: int) -> bool:
+        """Return whether a parameter changes with the links to memory, not with the threads."""
+
+    def usual(self, threads: Array, links: Array) -> Array:
+        """Return the logarithms that all machines' parameters scatter around: (points, parameters)."""
+
+    def log_seconds(self, parameters: Array, threads: Array, amounts: Array) -> tuple[Array, Array]:
+        """Return the logarithm of the seconds of each row and its derivatives by parameter."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Points:
+    """Where parameters are wanted or known: machines at a thread count. All arrays of one length.
+
+    ``links`` counts what brings data from memory: clusters of cores, or threads where a core
+    reaches memory by itself. ``servers`` is how many machines a point is the median of, ``scale`` how
+    much more than others this CPU departs from its kin (a variance ratio).
+    """
+
+    family: Array
+    micro_architecture: Array
+    name: Array
+    threads: Array
+    links: Array
+    servers: Array
+    scale: Array
+
+    def take(self, chosen: Array) -> Points:
+        """Return some of the points."""
+        return Points(**{field: getattr(self, field)[chosen] for field in self.__slots__})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Rows:
+    """What was observed at points, or is asked: seconds of a step, or a read bandwidth.
+
+    ``amounts`` are what the form multiplies with its parameters (rows, amounts); ``log_bytes``
+    (base 2) tell models apart. A read bandwidth has no amounts: it is the parameter ``bandwidth``
+    times ``read_ratio``, its ``log_value`` that of bytes per second.
+    """
+
+    point: Array
+    amounts: Array
+    log_bytes: Array
+    is_bandwidth: Array
+    log_value: Array
+    servers: Array
+    looseness: Array  # how much further than others this row may be off (a variance ratio)
+
+    def take(self, chosen: Array) -> Rows:
+        """Return some of the rows."""
+        return Rows(**{field: getattr(self, field)[chosen] for field in self.__slots__})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Spread:
+    """How much parameters vary, as variances of logarithms.
+
+    ``levels`` is (parameters + 1, levels, 2): the constant and the changing part of each parameter
+    and, last, of what the form leaves out. ``server`` is a server's own part of each parameter.
+    ``noise`` of a row: of a point whatever its servers, of each server, of a read bandwidth.
+    """
+
+    levels: Array
+    server: Array
+    noise: Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Belief:
+    """Parameters at points, then what the form leaves out of rows: mean and covariance."""
+
+    mean: Array
+    covariance: Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Kin:
+    """Observed machines and how they are related, ready to be asked about others."""
+
+    form: Form
+    spread: Spread
+    points: Points
+    rows: Rows
+    parameters: Array  # where the rows are linearised: (points, parameters)
+    slopes: Array  # derivatives of the rows' logarithms by parameter, there
+    precision: Array  # the inverse of the rows' covariance
+    distance: Array  # of the rows' logarithms from what is usual
+    pull: Array  # ``precision`` times that
+
+    def believe(self, points: Points, log_bytes: Array, at: Array) -> Belief:
+        """Return what is believed of servers that were not observed.
+
+        Parameters
+        ----------
+        points : of them, each one server.
+        log_bytes, at : of rows: the logarithm (base 2) of the model's bytes, and the row's point.
+        """
+        import numpy as np
+
+        count = len(self.form.parameters)
+        size = len(points.threads) * count
+        between = np.zeros((size + len(at), len(self.rows.point)))
+        prior = np.zeros((size + len(at), size + len(at)))
+        for place, levels in enumerate(self.spread.levels[:-1]):
+            own = slice(place, size, count)
+            shared = covariance(levels, points, self.points, self.form.follows_links(place))
+            between[own] = shared[:, self.rows.point] * self.slopes[:, place]
+            prior[own, own] = covariance(levels, points, points, self.form.follows_links(place))
+            prior[own, own] += np.diag(np.full(len(points.threads), self.spread.server[place]))
+        left_out, asked = self.spread.levels[-1], points.take(at)
+        alike = likeness(log_bytes, self.rows.log_bytes) * ~self.rows.is_bandwidth
+        between[size:] = covariance(left_out, asked, self.points)[:, self.rows.point] * alike
+        prior[size:, size:] = covariance(left_out, asked, asked) * likeness(log_bytes, log_bytes)
+        usual = self.form.usual(points.threads, points.links).ravel()
+        return Belief(
+            mean=np.concatenate([usual, np.zeros(len(at))]) + between @ self.pull,
+            covariance=prior - between @ self.precision @ between.T,
+        )
+
+    def posterior_parameters(self) -> Array:
+        """Return the parameters of the observed points, all rows considered."""
+        import numpy as np
+
+        found = self.form.usual(self.points.threads, self.points.links)
+        for place, levels in enumerate(self.spread.levels[:-1]):
+            pulled = np.zeros(len(found))
+            np.add.at(pulled, self.rows.point, self.slopes[:, place] * self.pull)
+            shared = covariance(levels, self.points, self.points, self.form.follows_links(place))
+            found[:, place] += shared @ pulled
+            found[:, place] += self.spread.server[place] / self.points.servers * pulled
+        return found
+
+
+def learn(
+    form: Form, spread: Spread, points: Points, rows: Rows, start: Array | None = None
+) -> Kin:
+    """Return kin that know these rows, linearised where their parameters come to lie.
+
+    ``start`` is where they are known to lie nearly: then two steps do.
+    """
+    import numpy as np
+
+    at = form.usual(points.threads, points.links) if start is None else start
+    kin = linearise(form, spread, points, rows, at)
+    for _ in range(STEPS if start is None else 2):
+        step = kin.posterior_parameters() - at
+        at = at + np.clip(step, -LARGEST_STEP, LARGEST_STEP)
+        kin = linearise(form, spread, points, rows, at)
+    return kin
+
+
+def linearise(form: Form, spread: Spread, points: Points, rows: Rows, at: Array) -> Kin:
+    """Return kin whose rows are linearised at these parameters."""
+    import numpy as np
+
+    value, slopes = linear_rows(form, points, rows, at)
+    precision = np.linalg.inv(rows_covariance(spread, form, points, rows, slopes))
+    usual = form.usual(points.threads, points.links)
+    distance = rows.log_value - value + np.einsum("ij,ij->i", slopes, (at - usual)[rows.point])
+    return Kin(
+        form=form,
+        spread=spread,
+        points=points,
+        rows=rows,
+        parameters=at,
+        slopes=slopes,
+        precision=precision,
+        distance=distance,
+        pull=precision @ distance,
+    )
+
+
+def condition(
+    form: Form, points: Points, belief: Belief, rows: Rows, known: Array, noise: Array
+) -> tuple[Belief, Array, Array]:
+    """Return the belief once some rows are known, and every row's logarithm: mean and variance.
+
+    Parameters
+    ----------
+    belief : of parameters at the points and of what the form leaves out of the rows.
+    known : whether a row has a value; the others are asked.
+    noise : variance of each row's own deviation.
+    """
+    import numpy as np
+
+    mean, left = belief.mean, belief.covariance
+    noise = noise.astype(float)
+    own_noise = noise[known]
+    loose = np.ones(len(own_noise))
+    for _ in range(STEPS if known.any() else 0):
+        value, slopes = _rows_of(form, points, rows, mean)
+        value, slopes = value[known], slopes[known]
+        shared = slopes @ belief.covariance
+        gain = np.linalg.solve(shared @ slopes.T + np.diag(own_noise * loose), shared).T
+        target = belief.mean + gain @ (
+            rows.log_value[known] - value - slopes @ (belief.mean - mean)
+        )
+        missed = rows.log_value[known] - value - slopes @ (target - mean)
+        loose = np.maximum((ROBUSTNESS + missed**2 / own_noise) / (ROBUSTNESS + 1), 1.0)
+        mean = mean + np.clip(target - mean, -LARGEST_STEP, LARGEST_STEP)
+        left = belief.covariance - gain @ shared
+    value, slopes = _rows_of(form, points, rows, mean)
+    variance = np.einsum("ij,jk,ik->i", slopes, left, slopes) + noise
+    return Belief(mean=mean, covariance=left), value, variance
+
+
+def covariance(levels: Array, one: Points, other: Points, by_links: bool = False) -> Array:
+    """Return how parameters (or what the form leaves out) vary together between points."""
+    import numpy as np
+
+    mine, theirs = (p.links if by_links else p.threads for p in (one, other))
+    near = likeness(np.log2(mine), np.log2(theirs), scale=THREAD_SCALE, own_share=0.0)
+    total = levels[0, 0] + levels[0, 1] * near
+    for (constant, changing), level in zip(levels[1:], LEVELS[1:], strict=True):
+        mine, theirs = getattr(one, level)[:, None], getattr(other, level)[None, :]
+        related = (mine == theirs) & (mine != "")
+        scale = one.scale[:, None] if level == "name" else 1.0
+        total = total + related * scale * (constant + changing * near)
+    return total
+
+
+def likeness(
+    one: Array, other: Array, scale: float = SIZE_SCALE, own_share: float = OWN_SHARE
+) -> Array:
+    """Return how alike numbers are, from 0 to 1: by their distance, and exactly equal ones."""
+    import numpy as np
+
+    distance = one[:, None] - other[None, :]
+    smooth = np.exp(-0.5 * (distance / scale) ** 2)
+    return (1 - own_share) * smooth + own_share * (distance == 0)
+
+
+def row_noise(spread: Spread, rows: Rows) -> Array:
+    """Return the variance of each row's own deviation."""
+    import numpy as np
+
+    point, server, bandwidth = spread.noise
+    return rows.looseness * np.where(
+        rows.is_bandwidth, bandwidth, point + server / np.maximum(rows.servers, 1)
+    )
+
+
+def rows_covariance(spread: Spread, form: Form, points: Points, rows: Rows, slopes: Array) -> Array:
+    """Return the covariance of the rows' logarithms, linearised by ``slopes``."""
+    import numpy as np
+
+    at = rows.point
+    total = np.diag(row_noise(spread, rows))
+    for place, levels in enumerate(spread.levels[:-1]):
+        shared = covariance(levels, points, points, form.follows_links(place))
+        shared = shared + np.diag(spread.server[place] / points.servers)
+        total += np.outer(slopes[:, place], slopes[:, place]) * shared[np.ix_(at, at)]
+    left_out = covariance(spread.levels[-1], points, points)[np.ix_(at, at)]
+    is_step = ~rows.is_bandwidth
+    total += left_out * likeness(rows.log_bytes, rows.log_bytes) * np.outer(is_step, is_step)
+    return total
+
+
+def linear_rows(form: Form, points: Points, rows: Rows, parameters: Array) -> tuple[Array, Array]:
+    """Return each row's logarithm by the form and its derivatives by its point's parameters."""
+    import numpy as np
+
+    own = parameters[rows.point]
+    value, slopes = form.log_seconds(own, points.threads[rows.point], rows.amounts)
+    bandwidth = np.zeros(len(form.parameters))
+    bandwidth[[form.parameters.index(name) for name in form.bandwidth]] = 1.0
+    value = np.where(rows.is_bandwidth, own @ bandwidth, value)
+    return value, np.where(rows.is_bandwidth[:, None], bandwidth, slopes)
+
+
+def _rows_of(form: Form, points: Points, rows: Rows, mean: Array) -> tuple[Array, Array]:
+    """Return the rows' logarithms and their derivatives by all that is believed."""
+    import numpy as np
+
+    count = len(form.parameters)
+    size = len(points.threads) * count
+    value, own = linear_rows(form, points, rows, mean[:size].reshape(-1, count))
+    slopes = np.zeros((len(value), len(mean)))
+    places = np.arange(len(value))
+    slopes[places[:, None], rows.point[:, None] * count + np.arange(count)] = own
+    slopes[places, size + places] = ~rows.is_bandwidth
+    return value + slopes[:, size:] @ mean[size:], slopes
