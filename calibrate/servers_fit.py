@@ -10,7 +10,7 @@ under Student's t.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ Array = Any
 USUAL_SPREAD = 0.2
 USUAL_LEFT_OUT = 0.05
 USUAL_NOISE = 0.03
-SURENESS = 0.7
+SURENESS, SURENESS_LEFT_OUT = 0.7, 0.4
 SURE = 0.05
 ALL_SPREAD = 0.3
 ROUNDS = 3
@@ -44,10 +44,20 @@ ITERATIONS = 10
 LOOSEST = 20.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Fitted:
+    """The variances, the points and rows with their scales, and where parameters lie."""
+
+    spread: Spread
+    points: Points
+    rows: Rows
+    parameters: Array
+
+
 def fit_spread(
-    form: Form, points: Points, rows: Rows, server: Array, noise: Array
-) -> tuple[Spread, Points, Rows, Array]:
-    """Return the variances, the points and rows with their scales, and where parameters lie.
+    form: Form, points: Points, rows: Rows, server: Array, noise: Array, *, rounds: int = ROUNDS
+) -> Fitted:
+    """Fit the variances of one form to points of several families.
 
     Parameters
     ----------
@@ -59,7 +69,7 @@ def fit_spread(
     start: dict[str, Array] = {}
     points = replace(points, scale=np.ones(len(points.threads)))
     rows = replace(rows, looseness=np.ones(len(rows.point)))
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         blocks = [_Block(form, points, rows, one) for one in families(points)]
 
         def spread_at(h: Array) -> Spread:
@@ -89,7 +99,7 @@ def fit_spread(
     parameters = np.zeros((len(points.threads), len(form.parameters)))
     for block in blocks:
         parameters[block.chosen] = start[block.family]
-    return spread_at(place), points, rows, parameters
+    return Fitted(spread=spread_at(place), points=points, rows=rows, parameters=parameters)
 
 
 def families(points: Points) -> list[str]:
@@ -158,6 +168,7 @@ def _usual(form: Form) -> Array:
 
 def _sureness(form: Form) -> Array:
     sure = np.full((len(form.parameters) + 1, len(LEVELS), 2), SURENESS)
+    sure[-1] = SURENESS_LEFT_OUT
     sure[:, 0] = SURE  # families are fitted apart: they do not tell what all share
     return np.append(sure.ravel(), SURENESS)
 

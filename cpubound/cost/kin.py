@@ -11,7 +11,7 @@ what is observed are logarithms of seconds, linearised where the parameters come
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 # Levels of kinship, widest first; ``all`` has no label. A server's own part is beside them.
@@ -22,9 +22,15 @@ THREAD_SCALE = 2.0
 # (doublings), but for this share, which is the model's own.
 SIZE_SCALE = 1.0
 OWN_SHARE = 0.3
-# Steps of Gauss and Newton, each at most so large in the logarithm.
-STEPS = 8
+# Steps of Gauss and Newton, each at most so large in the logarithm. Those of many machines go half
+# the way: a core's rate and a bandwidth that change places overshoot otherwise.
+STEPS, STEPS_ON = 14, 3
 LARGEST_STEP = 0.7
+CAUTION = 0.5
+SETTLED = 1e-3
+# How far a CPU that was not seen may depart from its kin (a variance ratio): as likely each. Most
+# of those that were seen do by far less than a few that do by far more.
+SCALES = (0.1, 0.5, 2.5, 12.0)
 # Degrees of freedom of Student's t for what is observed of a machine: one row in some is off.
 ROBUSTNESS = 4.0
 
@@ -35,6 +41,7 @@ class Form(Protocol):
     """How parameters make seconds."""
 
     parameters: tuple[str, ...]
+    amounts: int  # of a row
     bandwidth: tuple[str, ...]  # the parameters whose product a read bandwidth is
 
     def follows_links(self, place: int) -> bool:
@@ -82,8 +89,7 @@ class Rows:
     amounts: Array
     log_bytes: Array
     is_bandwidth: Array
-    log_value: Array
-    servers: Array
+    log_value: Array  # not a number where it is asked
     looseness: Array  # how much further than others this row may be off (a variance ratio)
 
     def take(self, chosen: Array) -> Rows:
@@ -176,14 +182,14 @@ def learn(
 ) -> Kin:
     """Return kin that know these rows, linearised where their parameters come to lie.
 
-    ``start`` is where they are known to lie nearly: then two steps do.
+    ``start`` is where they are known to lie nearly: then few steps do.
     """
     import numpy as np
 
     at = form.usual(points.threads, points.links) if start is None else start
     kin = linearise(form, spread, points, rows, at)
-    for _ in range(STEPS if start is None else 2):
-        step = kin.posterior_parameters() - at
+    for _ in range(STEPS if start is None else STEPS_ON):
+        step = CAUTION * (kin.posterior_parameters() - at)
         at = at + np.clip(step, -LARGEST_STEP, LARGEST_STEP)
         kin = linearise(form, spread, points, rows, at)
     return kin
@@ -210,10 +216,39 @@ def linearise(form: Form, spread: Spread, points: Points, rows: Rows, at: Array)
     )
 
 
+def consider(kin: Kin, points: Points, rows: Rows, own_variance: Array) -> tuple[Array, Array]:
+    """Return every row's logarithm for a server that was not observed: mean and variance.
+
+    Rows without a value are asked. How far its CPU departs from its kin is not known: each of
+    ``SCALES`` is tried, and weighs as much as it makes the known rows likely.
+
+    Parameters
+    ----------
+    points : of the server.
+    own_variance : of each row beside its noise, as of a ratio that is not known well.
+    """
+    import numpy as np
+
+    known = np.isfinite(rows.log_value)
+    noise = row_noise(kin.spread, points, rows) + own_variance
+    means, variances, evidence = [], [], []
+    for scale in SCALES:
+        scaled = replace(points, scale=np.full(len(points.threads), scale))
+        belief = kin.believe(scaled, rows.log_bytes, rows.point)
+        mean, variance, likelihood = condition(kin.form, points, belief, rows, known, noise)
+        means.append(mean)
+        variances.append(variance)
+        evidence.append(likelihood)
+    weights = np.exp(np.array(evidence) - max(evidence))
+    weights = (weights / weights.sum())[:, None]
+    mean = np.sum(weights * means, axis=0)
+    return mean, np.sum(weights * (np.array(variances) + (np.array(means) - mean) ** 2), axis=0)
+
+
 def condition(
     form: Form, points: Points, belief: Belief, rows: Rows, known: Array, noise: Array
-) -> tuple[Belief, Array, Array]:
-    """Return the belief once some rows are known, and every row's logarithm: mean and variance.
+) -> tuple[Array, Array, float]:
+    """Return mean and variance of every row's logarithm once some are known, and their evidence.
 
     Parameters
     ----------
@@ -223,25 +258,29 @@ def condition(
     """
     import numpy as np
 
-    mean, left = belief.mean, belief.covariance
-    noise = noise.astype(float)
+    mean, left, evidence = belief.mean, belief.covariance, 0.0
     own_noise = noise[known]
     loose = np.ones(len(own_noise))
     for _ in range(STEPS if known.any() else 0):
         value, slopes = _rows_of(form, points, rows, mean)
         value, slopes = value[known], slopes[known]
         shared = slopes @ belief.covariance
-        gain = np.linalg.solve(shared @ slopes.T + np.diag(own_noise * loose), shared).T
-        target = belief.mean + gain @ (
-            rows.log_value[known] - value - slopes @ (belief.mean - mean)
-        )
+        total = shared @ slopes.T + np.diag(own_noise * loose)
+        distance = rows.log_value[known] - value - slopes @ (belief.mean - mean)
+        gain = np.linalg.solve(total, shared).T
+        target = belief.mean + gain @ distance
+        evidence = -0.5 * (distance @ np.linalg.solve(total, distance))
+        evidence -= 0.5 * np.linalg.slogdet(total)[1]
         missed = rows.log_value[known] - value - slopes @ (target - mean)
         loose = np.maximum((ROBUSTNESS + missed**2 / own_noise) / (ROBUSTNESS + 1), 1.0)
-        mean = mean + np.clip(target - mean, -LARGEST_STEP, LARGEST_STEP)
+        step = np.clip(target - mean, -LARGEST_STEP, LARGEST_STEP)
+        mean = mean + step
         left = belief.covariance - gain @ shared
+        if np.abs(step).max() < SETTLED:
+            break
     value, slopes = _rows_of(form, points, rows, mean)
     variance = np.einsum("ij,jk,ik->i", slopes, left, slopes) + noise
-    return Belief(mean=mean, covariance=left), value, variance
+    return value, variance, float(evidence)
 
 
 def covariance(levels: Array, one: Points, other: Points, by_links: bool = False) -> Array:
@@ -270,13 +309,13 @@ def likeness(
     return (1 - own_share) * smooth + own_share * (distance == 0)
 
 
-def row_noise(spread: Spread, rows: Rows) -> Array:
-    """Return the variance of each row's own deviation."""
+def row_noise(spread: Spread, points: Points, rows: Rows) -> Array:
+    """Return the variance of each row's own deviation: of the median of its point's servers."""
     import numpy as np
 
     point, server, bandwidth = spread.noise
     return rows.looseness * np.where(
-        rows.is_bandwidth, bandwidth, point + server / np.maximum(rows.servers, 1)
+        rows.is_bandwidth, bandwidth, point + server / points.servers[rows.point]
     )
 
 
@@ -285,7 +324,7 @@ def rows_covariance(spread: Spread, form: Form, points: Points, rows: Rows, slop
     import numpy as np
 
     at = rows.point
-    total = np.diag(row_noise(spread, rows))
+    total = np.diag(row_noise(spread, points, rows))
     for place, levels in enumerate(spread.levels[:-1]):
         shared = covariance(levels, points, points, form.follows_links(place))
         shared = shared + np.diag(spread.server[place] / points.servers)

@@ -2,7 +2,8 @@
 
 Decode, in the shape of ``cost.terms`` with what few rows can tell:
 
-    t = bytes / R + layers · layer + rows · row / threads        R = saturate(threads · core_rate, bandwidth)
+    t = bytes / R + layers · layer + rows · row / threads
+    R = saturate(threads · core_rate / core_cost, bandwidth)
 
 with the law of ``cost.law``; a prompt of some tokens:
 
@@ -19,9 +20,10 @@ Array = Any  # numpy.ndarray
 
 
 class DecodeForm:
-    """Seconds of a decode step. Amounts of a row: bytes of weights, layers, rows of matrices."""
+    """Seconds of a decode step. Amounts: bytes, layers, rows of matrices, core cost of a byte."""
 
     parameters = ("core_rate", "bandwidth", "layer", "row", "read_ratio")
+    amounts = 4
     bandwidth = ("bandwidth", "read_ratio")
 
     def follows_links(self, place: int) -> bool:
@@ -49,11 +51,12 @@ class DecodeForm:
         import numpy as np
 
         core_rate, bandwidth, layer, row, _ = np.exp(parameters).T
-        n_bytes, layers, rows = amounts.T
-        rate = saturate(core_rate * threads, bandwidth, USUAL_SHARPNESS)
+        n_bytes, layers, rows, core_cost = amounts.T
+        alone = core_rate * threads / core_cost
+        rate = saturate(alone, bandwidth, USUAL_SHARPNESS)
         of_bytes, of_layers, of_rows = n_bytes / rate, layers * layer, rows * row / threads
         seconds = of_bytes + of_layers + of_rows
-        by_core = (rate / (core_rate * threads)) ** USUAL_SHARPNESS
+        by_core = (rate / alone) ** USUAL_SHARPNESS
         slopes = [
             -of_bytes * by_core,
             -of_bytes * (1 - by_core),
@@ -65,9 +68,10 @@ class DecodeForm:
 
 
 class PromptForm:
-    """Seconds of a prompt. Amounts of a row: operations, layers."""
+    """Seconds of a prompt. Amounts: operations, layers."""
 
     parameters = ("core_operations", "layer")
+    amounts = 2
     bandwidth = ()
 
     def follows_links(self, place: int) -> bool:
