@@ -32,6 +32,7 @@ from calibrate.servers_judge import (
 from calibrate.servers_rows import MODELS, Server, group_servers, kin_models, read_servers
 from calibrate.servers_write import kin_table_text
 from cpubound import stats
+from cpubound.cost.interval import NORMAL_90
 from cpubound.cost.kin_table import FORMS, kin_of, read_kin_table, table_points, widths
 from cpubound.report.tables import Table, render_table
 
@@ -53,14 +54,16 @@ def main(argv: Sequence[str]) -> int:
     """Judge estimates and print the table; write the package's data if asked."""
     options = _parse(argv)
     servers = read_servers(options.rows)
-    lines, kept, series = [], {}, {}
+    lines, kept, series, doubts = [], {}, {}, {}
     for kind in FORMS:
         if options.shipped:
             cases, series[kind] = _judge_shipped(kind, servers)
             bands = {told: dict.fromkeys(_cpus(cases), widths(kind)[told]) for told in widths(kind)}
         else:
             models = list(kin_models().values())
-            cases, series[kind] = judge(kind, group_servers(servers), models, servers)
+            tried, series[kind] = judge(kind, group_servers(servers), models, servers)
+            cases = chosen_cases(tried)
+            doubts[kind] = best_doubt(tried)
             bands = fold_widths(cases)
         kept[kind] = cases
         lines += list(_lines(kind, cases, bands))
@@ -73,13 +76,15 @@ def main(argv: Sequence[str]) -> int:
         " 4.0; so is this table."
     )
     if options.write is not None:
-        options.write.write_text(_fit_all(servers, kept), encoding="utf-8")
+        options.write.write_text(_fit_all(servers, kept, doubts), encoding="utf-8")
     return 0
 
 
 def case_widths(cases: Sequence[Case]) -> tuple[float, float]:
     """Return how many deviations nine of ten cases stay within: faster and slower."""
     far = [(case.observed - case.expected) / case.deviation for case in cases]
+    if not far:
+        return NORMAL_90, NORMAL_90
     return max(-stats.quantile(far, 0.05), 0.0), max(stats.quantile(far, 0.95), 0.0)
 
 
@@ -94,6 +99,26 @@ def fold_widths(cases: Sequence[Case]) -> dict[str, dict[str, tuple[float, float
             width = case_widths([case for case in mine if case.cpu not in held])
             found.setdefault(told, {}).update(dict.fromkeys(held, width))
     return found
+
+
+def best_doubt(cases: Sequence[Case]) -> float:
+    """Return the doubt of a read bandwidth that estimates are best with, by mean |logarithm|."""
+    off: dict[float, list[float]] = {0.0: []}
+    for case in cases:
+        if case.told == "bandwidth":
+            off.setdefault(case.doubt, []).append(abs(case.observed - case.expected))
+    return min(off, key=lambda doubt: float(np.mean(off[doubt])) if off[doubt] else 0.0)
+
+
+def chosen_cases(cases: Sequence[Case]) -> list[Case]:
+    """Return cases with the doubt of a read bandwidth that is best on the CPUs of other folds."""
+    names = _cpus(cases)
+    kept: list[Case] = []
+    for fold in range(FOLDS):
+        held = set(names[fold::FOLDS])
+        doubt = best_doubt([case for case in cases if case.cpu not in held])
+        kept += [c for c in cases if c.cpu in held and (c.told != "bandwidth" or c.doubt == doubt)]
+    return kept
 
 
 def is_inside(case: Case, width: tuple[float, float]) -> bool:
@@ -113,7 +138,8 @@ def _judge_shipped(kind: str, servers: Sequence[Server]) -> tuple[list[Case], li
             continue
         kin = kin_of(kind, cpu.kinship.family, cpu.kinship.architecture)
         mine = by_cpu[cpu.kinship.name]
-        found = judge_cpu(kind, kin, cpu, list(table.models.values()), mine)
+        doubts = (table.spread[kind].read_error ** 2,)
+        found = judge_cpu(kind, kin, cpu, list(table.models.values()), mine, doubts)
         cases += found[0]
         series.append(found[1])
     if not cases:
@@ -121,7 +147,9 @@ def _judge_shipped(kind: str, servers: Sequence[Server]) -> tuple[list[Case], li
     return cases, series
 
 
-def _fit_all(servers: Sequence[Server], kept: Mapping[str, Sequence[Case]]) -> str:
+def _fit_all(
+    servers: Sequence[Server], kept: Mapping[str, Sequence[Case]], doubts: Mapping[str, float]
+) -> str:
     models, cpus = kin_models(), group_servers(servers)
     fits, bands = {}, {}
     for kind, cases in kept.items():
@@ -130,7 +158,7 @@ def _fit_all(servers: Sequence[Server], kept: Mapping[str, Sequence[Case]]) -> s
         fits[kind] = fit_kind(kind, points, rows, every, servers)
         told = sorted({case.told for case in cases})
         bands[kind] = {t: case_widths([c for c in cases if c.told == t]) for t in told}
-    return kin_table_text(date.today().isoformat(), cpus, models, fits, bands)
+    return kin_table_text(date.today().isoformat(), cpus, models, fits, bands, doubts)
 
 
 def _cpus(cases: Sequence[Case]) -> list[str]:

@@ -36,10 +36,11 @@ Array = Any
 USUAL_SPREAD = 0.2
 USUAL_LEFT_OUT = 0.05
 USUAL_NOISE = 0.03
+USUAL_SERVER, USUAL_READ = 0.1, 0.15
 SURENESS, SURENESS_LEFT_OUT = 0.7, 0.4
 SURE = 0.05
 ALL_SPREAD = 0.3
-ROUNDS = 3
+ROUNDS = 2
 ITERATIONS = 10
 LOOSEST = 20.0
 
@@ -55,7 +56,14 @@ class Fitted:
 
 
 def fit_spread(
-    form: Form, points: Points, rows: Rows, server: Array, noise: Array, *, rounds: int = ROUNDS
+    form: Form,
+    points: Points,
+    rows: Rows,
+    server: Array,
+    noise: Array,
+    *,
+    rounds: int = ROUNDS,
+    before: Fitted | None = None,
 ) -> Fitted:
     """Fit the variances of one form to points of several families.
 
@@ -63,43 +71,50 @@ def fit_spread(
     ----------
     server : variances of what one server adds to each parameter.
     noise : variances of a row: of each server, of a read bandwidth.
+    before : an earlier fit of the same points, to go on from.
     """
-    usual = _usual(form)
-    place = usual.copy()
-    start: dict[str, Array] = {}
+    place = _usual(form)
     points = replace(points, scale=np.ones(len(points.threads)))
     rows = replace(rows, looseness=np.ones(len(rows.point)))
+    parameters = None
+    if before is not None:
+        points, rows, parameters = before.points, before.rows, before.parameters
     for _ in range(rounds):
         blocks = [_Block(form, points, rows, one) for one in families(points)]
-
-        def spread_at(h: Array) -> Spread:
-            return _spread(form, h, server, noise)
-
+        starts = [None if parameters is None else parameters[block.chosen] for block in blocks]
+        spread = _spread(form, place, server, noise)
         kins = [
-            learn(form, spread_at(place), b.points, b.rows, start.get(b.family)) for b in blocks
+            learn(form, spread, block.points, block.rows, start)
+            for block, start in zip(blocks, starts, strict=True)
         ]
-
-        def objective(h: Array) -> tuple[float, Array]:
-            total = 0.5 * np.sum(((h - usual) / _sureness(form)) ** 2)
-            slope = (h - usual) / _sureness(form) ** 2
-            for block, kin in zip(blocks, kins, strict=True):
-                value, gradient = block.likelihood(spread_at(h), kin)
-                total, slope = total + value, slope + gradient
-            return float(total), slope
-
-        place = minimize(
-            objective, place, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS}
-        ).x
+        place = _most_likely(form, blocks, kins, place, server, noise)
+        spread = _spread(form, place, server, noise)
+        parameters = np.zeros((len(points.threads), len(form.parameters)))
         for block, kin in zip(blocks, kins, strict=True):
-            kin = learn(form, spread_at(place), block.points, block.rows, kin.parameters)
-            start[block.family] = kin.parameters
-            scale, looseness = _stand_out(kin)
+            settled = learn(form, spread, block.points, block.rows, kin.parameters)
+            parameters[block.chosen] = settled.parameters
+            scale, looseness = _stand_out(settled)
             points.scale[block.chosen] *= scale
             rows.looseness[block.of_rows] *= looseness
-    parameters = np.zeros((len(points.threads), len(form.parameters)))
-    for block in blocks:
-        parameters[block.chosen] = start[block.family]
-    return Fitted(spread=spread_at(place), points=points, rows=rows, parameters=parameters)
+    return Fitted(spread=spread, points=points, rows=rows, parameters=parameters)
+
+
+def _most_likely(
+    form: Form, blocks: Sequence[_Block], kins: Sequence[Kin], start: Array, *own: Array
+) -> Array:
+    """Return the logarithms of the deviations under which the rows are most likely."""
+    usual, sureness = _usual(form), _sureness(form)
+
+    def objective(h: Array) -> tuple[float, Array]:
+        total = 0.5 * float(np.sum(((h - usual) / sureness) ** 2))
+        slope = (h - usual) / sureness**2
+        for block, kin in zip(blocks, kins, strict=True):
+            value, gradient = block.likelihood(_spread(form, h, *own), kin)
+            total, slope = total + value, slope + gradient
+        return total, slope
+
+    options = {"maxiter": ITERATIONS}
+    return minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
 
 
 def families(points: Points) -> list[str]:
@@ -208,6 +223,9 @@ def server_spread(
         logarithm's distance from the median of its like, and whether it is a read bandwidth.
     count : of parameters.
     """
+    usual = np.log([USUAL_SERVER] * count + [USUAL_NOISE, USUAL_READ])
+    if not distances:
+        return np.exp(2 * usual[:count]), np.exp(2 * usual[count:])
     size = max(len(d) for d in distances)
     one = np.zeros((len(distances), size, count))
     off, band = np.zeros((len(distances), size)), np.zeros((len(distances), size), dtype=bool)
@@ -218,7 +236,6 @@ def server_spread(
         one[place, : len(distance)], off[place, : len(distance)] = slope, distance
         band[place, : len(distance)], there[place, : len(distance)] = mine, True
     rows = there.sum(axis=1)
-    usual = np.log([0.1] * count + [0.03, 0.15])
 
     def objective(h: Array) -> float:
         variances = np.exp(2 * h)

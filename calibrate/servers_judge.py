@@ -41,6 +41,9 @@ FOLDS = 4
 FEW_SERVERS = 3
 # Before that is known: what one server adds to a parameter, and to a row and a read bandwidth.
 ROUGH_SERVER, ROUGH_NOISE = 0.08, (0.05, 0.2)
+# What is added to the variance of a read bandwidth as told of a server, by another program, perhaps
+# of another host: tried each, and chosen on other CPUs than the judged ones.
+READ_DOUBTS = (0.0, 0.03, 0.1, 0.4)
 # Which models' rows are given where rows are (places in ``servers_rows.MODELS``): 135M and 7B.
 GIVEN_DECODE, GIVEN_PROMPT = (0, 3), (3,)
 
@@ -50,6 +53,7 @@ class Case:
     """One row of one server beside what was expected of it: logarithms of seconds."""
 
     told: str  # "name", "bandwidth", "rows"
+    doubt: float  # of READ_DOUBTS, where a bandwidth is told
     cpu: str
     threads: int
     model: int
@@ -103,14 +107,19 @@ def fit_kind(
     rough = np.full(len(form.parameters), ROUGH_SERVER**2), np.array(ROUGH_NOISE) ** 2
     first = fit_spread(form, some, mine, *rough, rounds=1)
     one = server_spread(*_distances(kind, first, servers), len(form.parameters))
-    fitted = fit_spread(form, some, mine, *one)
+    fitted = fit_spread(form, some, mine, *one, before=first)
     return _with_others(form, fitted, points, rows, chosen)
 
 
 def judge_cpu(
-    kind: str, kin: Kin, cpu: KinCpu, models: Sequence[KinModel], servers: Sequence[Server]
+    kind: str,
+    kin: Kin,
+    cpu: KinCpu,
+    models: Sequence[KinModel],
+    servers: Sequence[Server],
+    doubts: Sequence[float] = READ_DOUBTS,
 ) -> tuple[list[Case], Series]:
-    """Estimate the servers of one CPU from kin that do not know it."""
+    """Estimate the servers of one CPU from kin that do not know it, with each of the doubts."""
     cases: list[Case] = []
     expected = {}
     for threads in sorted({server.threads for server in servers}):
@@ -120,16 +129,16 @@ def judge_cpu(
             [(0, getattr(m, kind), m.weight_bytes, None) for m in models],
             [(0, 1.0)] if kind == "decode" else [],
         )
-        nothing = np.zeros(len(asked.point))
-        expected[threads] = consider(kin, points, asked, nothing)[0]
+        expected[threads] = consider(kin, points, asked, np.zeros(len(asked.point)))[0]
         for server in (s for s in servers if s.threads == threads):
             values = np.log([x or math.nan for x in _values(kind, server)])
-            for told, known in _given(kind, values):
+            for told, known, doubt in _given(kind, values, doubts):
                 rows = replace(asked, log_value=np.where(known, values, math.nan))
-                mean, variance = consider(kin, points, rows, nothing)
+                mean, variance = consider(kin, points, rows, doubt * rows.is_bandwidth)
                 cases += [
                     Case(
                         told=told,
+                        doubt=doubt,
                         cpu=cpu.kinship.name,
                         threads=threads,
                         model=place,
@@ -159,19 +168,19 @@ def _values(kind: str, server: Server) -> tuple[float | None, ...]:
     return (*server.decode, server.read_bytes_per_s)
 
 
-def _given(kind: str, values: Array) -> Iterator[tuple[str, Array]]:
+def _given(kind: str, values: Array, doubts: Sequence[float]) -> Iterator[tuple[str, Array, float]]:
     """Yield what is told of a server beside its name: nothing, its bandwidth, rows."""
     none = np.zeros(len(values), dtype=bool)
-    yield "name", none
+    yield "name", none, 0.0
     if kind == "decode" and np.isfinite(values[-1]):
         known = none.copy()
         known[-1] = True
-        yield "bandwidth", known
+        yield from (("bandwidth", known, doubt) for doubt in doubts)
     given = list(GIVEN_DECODE if kind == "decode" else GIVEN_PROMPT)
     if np.isfinite(values[given]).all():
         known = none.copy()
         known[given] = True
-        yield "rows", known
+        yield "rows", known, 0.0
 
 
 def _others(form: Form, fitted: Fitted, name: str, family: str) -> Kin:

@@ -13,7 +13,6 @@ from cpubound import stats
 from cpubound.api.kinship import kinship_of_name
 from cpubound.cost.estimate import decode_step, prompt_step
 from cpubound.cost.kin_table import KinCpu, KinModel, KinPoint, Kinship
-from cpubound.cost.predict import prompt_operations
 from cpubound.model.catalog import catalog_model
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import compute_traffic, prompt_steps
@@ -49,10 +48,9 @@ class Server:
 
 def read_servers(path: Path) -> list[Server]:
     """Read the CSV, compressed or not."""
-    opened = lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open()
     names = list(MODELS)
     found: dict[tuple[str, str], Server] = {}
-    with opened as file:
+    with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             key = (row["vendor"], row["server"])
             none: tuple[None, ...] = (None,) * len(names)

@@ -27,6 +27,7 @@ def kin_table_text(
     models: Mapping[str, KinModel],
     fits: Mapping[str, Fitted],
     widths: Mapping[str, Mapping[str, tuple[float, float]]],
+    doubts: Mapping[str, float],
 ) -> str:
     """Return the file's text; the fits hold the points of the CPUs in their order."""
     lines = [
@@ -43,6 +44,7 @@ def kin_table_text(
             f"levels = {_numbers(np.sqrt(fitted.spread.levels))}",
             f"server = {_numbers(np.sqrt(fitted.spread.server))}",
             f"noise = {_numbers(np.sqrt(fitted.spread.noise))}",
+            f"read_error = {_number(doubts[kind] ** 0.5)}",
             f"[spread.{kind}.widths]",
             *(f"{told} = {_numbers(np.array(width))}" for told, width in widths[kind].items()),
         ]

@@ -105,7 +105,7 @@ def thread_counts(cores: int) -> tuple[int, ...]:
 
 
 def _peak(described: DescribedMachine, cores: int) -> float | None:
-    """Return what memory gives at most: where it was told, or the machine is no part of a server."""
+    """Return what memory gives at most: if told, or if the machine is no part of a server."""
     cpu = described.cpu
     is_whole = cpu is not None and cpu.core_count is not None and 2 * cores > cpu.core_count
     return described.peak_bytes_per_s if described.memory_given or is_whole else None

@@ -8,7 +8,7 @@ from cpubound.machine.cpu_names import find_cpu
 from cpubound.machine.known_cpus import KnownCpu
 
 # Cores that share a last-level cache and its link to memory, where the table has no caches of a
-# CPU: four on Zen and Zen 2, eight since (AMD, Software Optimization Guides of families 17h, 19h, 1Ah).
+# CPU: four on Zen and Zen 2, eight since (AMD, Software Optimization Guides of 17h to 1Ah).
 ZEN_CLUSTER = 8
 SMALL_ZEN_CLUSTER = 4
 SMALL_CLUSTERS = frozenset({"zen", "zen+", "zen2"})

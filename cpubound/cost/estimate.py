@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from cpubound.cost.kernel_priors import KernelPriors, kernel_priors
 from cpubound.cost.kin import consider
-from cpubound.cost.kin_table import FORMS, Kinship, kin_of, machine_points, make_rows, widths
+from cpubound.cost.kin_table import (
+    FORMS,
+    Kinship,
+    kin_of,
+    machine_points,
+    make_rows,
+    read_error,
+    widths,
+)
 from cpubound.cost.predict import prompt_operations
 from cpubound.errors import UsageError
 from cpubound.model.quant import quant_type
@@ -133,7 +141,8 @@ def estimate(
         [(threads.index(s.threads), s.amounts, s.n_bytes, s.seconds) for s in steps],
         read,
     )
-    own = [step.form_error**2 for step in steps] + [error**2] * len(read)
+    own = [step.form_error**2 for step in steps]
+    own += [error**2 + read_error(kind) ** 2] * len(read)
     mean, variance = consider(kin, points, rows, np.array(own))
     told = ROWS if seen else BANDWIDTH if read else NOTHING
     faster, slower = widths(kind)[told]

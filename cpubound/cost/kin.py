@@ -33,6 +33,7 @@ SETTLED = 1e-3
 SCALES = (0.1, 0.5, 2.5, 12.0)
 # Degrees of freedom of Student's t for what is observed of a machine: one row in some is off.
 ROBUSTNESS = 4.0
+FEWEST_WITNESSES = 3
 
 Array = Any  # numpy.ndarray: numpy is loaded where an estimate is made, not with the package
 
@@ -48,7 +49,7 @@ class Form(Protocol):
         """Return whether a parameter changes with the links to memory, not with the threads."""
 
     def usual(self, threads: Array, links: Array) -> Array:
-        """Return the logarithms that all machines' parameters scatter around: (points, parameters)."""
+        """Return the logarithms that parameters scatter around: (points, parameters)."""
 
     def log_seconds(self, parameters: Array, threads: Array, amounts: Array) -> tuple[Array, Array]:
         """Return the logarithm of the seconds of each row and its derivatives by parameter."""
@@ -59,8 +60,8 @@ class Points:
     """Where parameters are wanted or known: machines at a thread count. All arrays of one length.
 
     ``links`` counts what brings data from memory: clusters of cores, or threads where a core
-    reaches memory by itself. ``servers`` is how many machines a point is the median of, ``scale`` how
-    much more than others this CPU departs from its kin (a variance ratio).
+    reaches memory by itself. ``servers`` is how many machines a point is the median of, ``scale``
+    how much more than others this CPU departs from its kin (a variance ratio).
     """
 
     family: Array
@@ -219,8 +220,8 @@ def linearise(form: Form, spread: Spread, points: Points, rows: Rows, at: Array)
 def consider(kin: Kin, points: Points, rows: Rows, own_variance: Array) -> tuple[Array, Array]:
     """Return every row's logarithm for a server that was not observed: mean and variance.
 
-    Rows without a value are asked. How far its CPU departs from its kin is not known: each of
-    ``SCALES`` is tried, and weighs as much as it makes the known rows likely.
+    Rows without a value are asked. How far a CPU that is not among the kin departs from them is
+    not known: each of ``SCALES`` is tried, and weighs as much as it makes the known rows likely.
 
     Parameters
     ----------
@@ -232,7 +233,8 @@ def consider(kin: Kin, points: Points, rows: Rows, own_variance: Array) -> tuple
     known = np.isfinite(rows.log_value)
     noise = row_noise(kin.spread, points, rows) + own_variance
     means, variances, evidence = [], [], []
-    for scale in SCALES:
+    seen = kin.points.scale[kin.points.name == points.name[0]]
+    for scale in seen[:1] if len(seen) else SCALES:
         scaled = replace(points, scale=np.full(len(points.threads), scale))
         belief = kin.believe(scaled, rows.log_bytes, rows.point)
         mean, variance, likelihood = condition(kin.form, points, belief, rows, known, noise)
@@ -261,6 +263,9 @@ def condition(
     mean, left, evidence = belief.mean, belief.covariance, 0.0
     own_noise = noise[known]
     loose = np.ones(len(own_noise))
+    # A bandwidth was read by another program; of rows, others must say which one is wrong.
+    is_bandwidth = rows.is_bandwidth[known]
+    doubtful = is_bandwidth | (np.sum(~is_bandwidth) >= FEWEST_WITNESSES)
     for _ in range(STEPS if known.any() else 0):
         value, slopes = _rows_of(form, points, rows, mean)
         value, slopes = value[known], slopes[known]
@@ -272,7 +277,8 @@ def condition(
         evidence = -0.5 * (distance @ np.linalg.solve(total, distance))
         evidence -= 0.5 * np.linalg.slogdet(total)[1]
         missed = rows.log_value[known] - value - slopes @ (target - mean)
-        loose = np.maximum((ROBUSTNESS + missed**2 / own_noise) / (ROBUSTNESS + 1), 1.0)
+        grown = np.maximum((ROBUSTNESS + missed**2 / own_noise) / (ROBUSTNESS + 1), 1.0)
+        loose = np.where(doubtful, grown, 1.0)
         step = np.clip(target - mean, -LARGEST_STEP, LARGEST_STEP)
         mean = mean + step
         left = belief.covariance - gain @ shared

@@ -53,12 +53,14 @@ class KinSpread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The variances of one form as standard deviations, and how wide its intervals are.
 
     ``widths``: by what is known beside the name, how many standard deviations of the logarithm of
-    the seconds nine of ten left-out machines stay within: faster and slower.
+    the seconds nine of ten left-out machines stay within: faster and slower. ``read_error``: how
+    far a machine's read bandwidth may be off as it is told.
     """
 
     levels: tuple[tuple[tuple[float, float], ...], ...]
     server: tuple[float, ...]
     noise: tuple[float, float, float]
+    read_error: float
     widths: Mapping[str, tuple[float, float]]
 
     def spread(self) -> Spread:
@@ -122,6 +124,11 @@ class KinTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def read_kin_table() -> KinTable:
     """Read ``kin.toml``."""
     return msgspec.convert(read_toml("cost", "kin.toml"), KinTable)
+
+
+def read_error(kind: str) -> float:
+    """Return how far a machine's read bandwidth may be off as it is told, in its logarithm."""
+    return read_kin_table().spread[kind].read_error
 
 
 def widths(kind: str) -> Mapping[str, tuple[float, float]]:
