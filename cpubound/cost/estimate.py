@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cpubound.cost.interval import NORMAL_90
 from cpubound.cost.kernel_priors import KernelPriors, kernel_priors
 from cpubound.cost.kin import consider
 from cpubound.cost.kin_table import (
@@ -22,15 +23,17 @@ from cpubound.cost.kin_table import (
     widths,
 )
 from cpubound.cost.predict import prompt_operations
+from cpubound.cost.terms import attention_setting
 from cpubound.errors import UsageError
 from cpubound.model.quant import quant_type
 from cpubound.model.values import ModelTraffic
 
 # What the kin's rows are: of each weight byte of a Q4_K_M file about so much is of these types.
 REFERENCE_TYPES = {"Q4_K": 0.75, "Q6_K": 0.25}
-# Attention reads a KV byte at a share of the rate at which a core reads weights: with F16 and
-# flash-attention about a fifth (docs/accuracy.md: 5 GB/s a thread beside 27).
-KV_COST = 5.0
+# What a KV byte costs a core for each query head that passes through it, beside a weight byte: two
+# threads passed 5 GB/s for four query heads with flash-attention, where weights passed at 50
+# (Zen 5, F16; other settings by ``kernel_priors.toml``, whose factor of that one is 0.6).
+KV_COST = 1.5
 # A core's rate of another type than Q4_K is known so well from the ratios of other machines.
 TYPE_ERROR = 0.2
 ATTENTION_ERROR = 0.5
@@ -81,16 +84,17 @@ def decode_step(
     priors = kernel_priors("arm" if architecture == "aarch64" else "x86")
     weights = float(traffic.weights_read_bytes)
     cost, error = _core_cost(traffic, priors)
-    beside = traffic.attention_read_bytes + traffic.state_read_bytes + traffic.state_write_bytes
-    total = weights + beside
-    core_bytes = weights * cost + beside * KV_COST
+    state = float(traffic.state_read_bytes + traffic.state_write_bytes)
+    attention = state + _attention_cost(traffic, priors)
+    total = weights + state + traffic.attention_read_bytes
+    core_bytes = weights * cost + attention
     rows = sum(w.rows * w.count for w in traffic.products)
     return Step(
         threads=threads,
         amounts=(total, float(traffic.layers), float(rows), core_bytes / total),
         n_bytes=weights,
         seconds=None if tokens_per_s is None else 1 / tokens_per_s,
-        form_error=math.hypot(error * weights, ATTENTION_ERROR * KV_COST * beside) / core_bytes,
+        form_error=math.hypot(error * weights * cost, ATTENTION_ERROR * attention) / core_bytes,
     )
 
 
@@ -146,6 +150,9 @@ def estimate(
     mean, variance = consider(kin, points, rows, np.array(own))
     told = ROWS if seen else BANDWIDTH if read else NOTHING
     faster, slower = widths(kind)[told]
+    if not (kin.points.family == kinship.family).any():
+        # The widths were set on CPUs of families that were seen.
+        faster, slower = max(faster, NORMAL_90), max(slower, NORMAL_90)
     return tuple(
         Estimate(
             seconds=math.exp(mean[place]),
@@ -154,6 +161,17 @@ def estimate(
         )
         for place in range(len(seen), len(steps))
     )
+
+
+def _attention_cost(traffic: ModelTraffic, priors: KernelPriors) -> float:
+    """Return the bytes of weights that cost a core as much as a step's attention does."""
+    key = attention_setting(traffic.kv_type_k, traffic.kv_type_v, traffic.flash_attn)
+    passed = 0.0
+    for read in traffic.attention:
+        cells = read.touched_cells if traffic.flash_attn else read.cells
+        if read.cells:
+            passed += (read.k_bytes + read.v_bytes) * cells / read.cells * read.query_heads
+    return passed * KV_COST / priors.belief(key).value
 
 
 def _core_cost(traffic: ModelTraffic, priors: KernelPriors) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from cpubound.cost.kin import Form, Kin, Points, Rows, Spread, learn
+from cpubound.cost.kin import Form, Kin, Points, Rows, Spread, linearise
 from cpubound.cost.machine_form import DecodeForm, PromptForm
 from cpubound.package_data import read_toml
 
@@ -147,7 +147,7 @@ def kin_of(kind: str, family: str, architecture: str) -> Kin:
     else:
         chosen = list(table.cpus)
     points, rows, start = table_points(kind, chosen, list(table.models.values()))
-    return learn(FORMS[kind], table.spread[kind].spread(), points, rows, start)
+    return linearise(FORMS[kind], table.spread[kind].spread(), points, rows, start)
 
 
 def table_points(
