@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cpubound.api.common import no_progress as no_progress
     from cpubound.api.common import saved_profile as saved_profile
     from cpubound.api.engines import open_reference as open_reference
+    from cpubound.api.estimating import estimate as estimate
     from cpubound.api.measuring import breakdown as breakdown
     from cpubound.api.measuring import calibrate as calibrate
     from cpubound.api.measuring import validate as validate
@@ -38,6 +39,7 @@ _HOMES = {
     "compare": "predicting",
     "diagnose": "advising",
     "diagnose_live": "advising",
+    "estimate": "estimating",
     "inspect_model": "predicting",
     "measured_threads": "common",
     "no_progress": "common",

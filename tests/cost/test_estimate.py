@@ -60,7 +60,10 @@ def test_slower_memory_slows_what_memory_sets() -> None:
 
 
 def test_another_file_type_is_less_certain_and_more_bytes_are_slower() -> None:
-    usual, other = speed(ZEN5, step("llama-2-7b")), speed(ZEN5, step("llama-2-7b", file_type="Q8_0"))
+    usual, other = (
+        speed(ZEN5, step("llama-2-7b")),
+        speed(ZEN5, step("llama-2-7b", file_type="Q8_0")),
+    )
     assert other[0] < usual[0]
     assert step("llama-2-7b", file_type="Q8_0").form_error > step("llama-2-7b").form_error
 
