@@ -17,6 +17,7 @@ from cpubound.model.catalog import catalog_model
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import compute_traffic, prompt_steps
 from cpubound.model.values import ModelSpec
+from cpubound.setting import Setting
 
 # The files that were run, small to large, as the catalogue knows them.
 MODELS = {
@@ -121,8 +122,8 @@ def _medians(rows: Sequence[Sequence[float | None]]) -> tuple[float, ...]:
 
 def _kin_model(name: str, architecture: str) -> KinModel:
     spec = _as_run(name, catalog_model(name, FILE_TYPE))
-    traffic = compute_traffic(spec, depth_tokens=MEAN_DEPTH, flash_attn=True)
-    steps = prompt_steps(spec, PROMPT_TOKENS, flash_attn=True)
+    traffic = compute_traffic(spec, Setting(depth_tokens=MEAN_DEPTH))
+    steps = prompt_steps(spec, PROMPT_TOKENS, Setting())
     decode = decode_step(traffic, 1, architecture)
     prompt = prompt_step(steps, 1)
     return KinModel(weight_bytes=decode.n_bytes, decode=decode.amounts, prompt=prompt.amounts)

@@ -76,9 +76,9 @@ def decode_step(
     ------
     UsageError : a batch of several sequences.
     """
-    if traffic.batch != 1:
+    if traffic.setting.batch != 1:
         raise UsageError(
-            f"no estimate for {traffic.batch} sequences at once on a machine that was not measured:"
+            f"no estimate for {traffic.setting.batch} sequences at once on a machine that was not measured:"
             " leave --batch out, or calibrate there"
         )
     priors = kernel_priors("arm" if architecture == "aarch64" else "x86")
@@ -165,10 +165,10 @@ def estimate(
 
 def _attention_cost(traffic: ModelTraffic, priors: KernelPriors) -> float:
     """Return the bytes of weights that cost a core as much as a step's attention does."""
-    key = attention_setting(traffic.kv_type_k, traffic.kv_type_v, traffic.flash_attn)
+    key = attention_setting(traffic.setting)
     passed = 0.0
     for read in traffic.attention:
-        cells = read.touched_cells if traffic.flash_attn else read.cells
+        cells = read.touched_cells if traffic.setting.flash_attn else read.cells
         if read.cells:
             passed += (read.k_bytes + read.v_bytes) * cells / read.cells * read.query_heads
     return passed * KV_COST / priors.belief(key).value

@@ -9,6 +9,7 @@ from cpubound.cost.kin_table import Kinship, read_kin_table
 from cpubound.errors import UsageError
 from cpubound.model.catalog import catalog_model
 from cpubound.model.traffic import compute_traffic, prompt_steps
+from cpubound.setting import Setting
 
 ZEN5 = Kinship(
     name="EPYC of another day",
@@ -22,7 +23,7 @@ STRANGER = Kinship(name="?", micro_architecture="", family="", architecture="x86
 
 def step(model: str, threads: int = 8, file_type: str = "Q4_K_M", rate: float | None = None, **at):
     spec = catalog_model(model, file_type)
-    traffic = compute_traffic(spec, flash_attn=True, **{"depth_tokens": 0, **at})
+    traffic = compute_traffic(spec, Setting(**at))
     return decode_step(traffic, threads, "x86_64", rate)
 
 
@@ -77,7 +78,7 @@ def test_a_deep_cache_costs_time_and_more_so_without_shared_heads() -> None:
 
 def test_a_row_of_a_prompt_predicts_another_model_s_prompt() -> None:
     small, large = (
-        prompt_steps(catalog_model(name, "Q4_K_M"), 512, flash_attn=True)
+        prompt_steps(catalog_model(name, "Q4_K_M"), 512, Setting())
         for name in ("gemma-2b", "llama-2-7b")
     )
     (found,) = estimate(
