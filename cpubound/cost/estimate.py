@@ -78,8 +78,8 @@ def decode_step(
     """
     if traffic.setting.batch != 1:
         raise UsageError(
-            f"no estimate for {traffic.setting.batch} sequences at once on a machine that was not measured:"
-            " leave --batch out, or calibrate there"
+            f"no estimate for {traffic.setting.batch} sequences at once on a machine that was not"
+            " measured: leave --batch out, or calibrate there"
         )
     priors = kernel_priors("arm" if architecture == "aarch64" else "x86")
     weights = float(traffic.weights_read_bytes)
