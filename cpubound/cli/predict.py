@@ -119,7 +119,7 @@ def command(
             depths=depth,
             n_ctx=n_ctx,
             kv_type=kv_type,
-            flash_attn=flash_attn != "off",
+            flash_attn=flash_attn,
             style=style,
             json_path=json_path,
             force=force,

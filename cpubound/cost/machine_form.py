@@ -22,9 +22,9 @@ Array = Any  # numpy.ndarray
 class DecodeForm:
     """Seconds of a decode step. Amounts: bytes, layers, rows of matrices, core cost of a byte."""
 
-    parameters = ("core_rate", "bandwidth", "layer", "row", "read_ratio")
+    parameters: tuple[str, ...] = ("core_rate", "bandwidth", "layer", "row", "read_ratio")
     amounts = 4
-    bandwidth = ("bandwidth", "read_ratio")
+    bandwidth: tuple[str, ...] = ("bandwidth", "read_ratio")
 
     def follows_links(self, place: int) -> bool:
         """Memory's bandwidth grows with what brings data, whatever the threads."""
@@ -70,9 +70,9 @@ class DecodeForm:
 class PromptForm:
     """Seconds of a prompt. Amounts: operations, layers."""
 
-    parameters = ("core_operations", "layer")
+    parameters: tuple[str, ...] = ("core_operations", "layer")
     amounts = 2
-    bandwidth = ()
+    bandwidth: tuple[str, ...] = ()
 
     def follows_links(self, place: int) -> bool:
         """Nothing of a prompt does: it waits for arithmetic."""

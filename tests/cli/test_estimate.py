@@ -38,6 +38,17 @@ def test_the_document_holds_machine_estimates_and_basis(capsys) -> None:
     assert four["low"] < four["tokens_per_s"] < sixteen["tokens_per_s"] < sixteen["high"]
 
 
+def test_flash_attention_off_is_told_to_the_estimate(capsys) -> None:
+    speeds = []
+    for flash in ("on", "off"):
+        command = ("predict", "llama-2-7b:Q4_K_M", "--machine", "epyc 9v45, 16 cores")
+        _, out, _ = run(
+            capsys, *command, "-t", "8", "-d", "8000", "--flash-attn", flash, "--json", "-"
+        )
+        speeds.append(json.loads(out)["estimates"][0]["tokens_per_s"])
+    assert speeds[0] != speeds[1]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [("epyc-milan", "how many cores"), ("toaster 9000", "toaster")],
