@@ -19,6 +19,7 @@ EXPERIMENTS = {
     "transfer": "the ratios of llama.cpp to our own kernels: the constants of basis kernel",
     "tuning": "what tune chooses beside the best of a full grid",
     "agreement": "our decode rate beside llama-bench's, pair by pair",
+    "servers": "cloud servers estimated from others, whole CPUs left out",
     "published": "published rates of machines we never had, replayed with rows held out",
     "speed": "times and memory of whole commands",
 }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cpubound.api.common import no_progress as no_progress
     from cpubound.api.common import saved_profile as saved_profile
     from cpubound.api.engines import open_reference as open_reference
+    from cpubound.api.estimating import estimate as estimate
     from cpubound.api.limits import current_profile as current_profile
     from cpubound.api.measuring import breakdown as breakdown
     from cpubound.api.measuring import calibrate as calibrate
@@ -39,6 +40,7 @@ _HOMES = {
     "current_profile": "limits",
     "diagnose": "advising",
     "diagnose_live": "advising",
+    "estimate": "estimating",
     "inspect_model": "predicting",
     "no_progress": "common",
     "open_reference": "engines",

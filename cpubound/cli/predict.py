@@ -51,6 +51,12 @@ CURVE_POINTS = 8
     help="What would change: bandwidth=1.5x, channels=2, memory=DDR5-6400x2, quant=Q4_0, "
     "kv=q8_0, threads=8, depth=8192 or flash-attn=off; may be repeated.",
 )
+@click.option(
+    "--machine",
+    metavar="WORDS",
+    help="Estimate for another machine: a CPU's name or a rented type, with cores and memory where "
+    'those do not tell: "epyc 9654, 48 cores, ddr5-4800-12ch".',
+)
 @threads_option
 @depth_option
 @batch_option
@@ -69,6 +75,7 @@ def command(
     target: float | None,
     quant: str | None,
     changes: tuple[str, ...],
+    machine: str | None,
     threads: tuple[int, ...] | None,
     depth: tuple[int, ...],
     batch: tuple[int, ...],
@@ -95,6 +102,29 @@ def command(
     from cpubound.report import predictions as report
     from cpubound.report.prompts import prompt_blocks
 
+    if machine is not None:
+        others = (local, fits, changes, prompt, profile_path, plot_path, batch != (1,), target)
+        if model is None or any(others):
+            raise UsageError(
+                "--machine takes a MODEL, --quant, --threads, --depth and attention: leave the "
+                "other options out"
+            )
+        from cpubound.cli.estimate import print_estimates
+
+        print_estimates(
+            machine,
+            model,
+            quant=quant,
+            threads=threads,
+            depths=depth,
+            n_ctx=n_ctx,
+            kv_type=kv_type,
+            flash_attn=flash_attn,
+            style=style,
+            json_path=json_path,
+            force=force,
+        )
+        return
     profile = current_profile(profile_path, note)
     if [model is not None, local, fits].count(True) != 1:
         raise UsageError("give one of MODEL, --local and --fits (cpubound predict --help)")

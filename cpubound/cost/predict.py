@@ -217,7 +217,7 @@ def predict_prompt(
         high_s=high_s,
         tokens_per_s=tokens / parts.total,
         time_to_first_token_s=parts.total + 1 / after.tokens_per_s,
-        operations=sum(_operations(step) for step in steps),
+        operations=sum(prompt_operations(step) for step in steps),
         bound=_name_bound(parts, basis.memory_seconds(terms), otherwise="compute"),
         parts=parts,
         fits_in_memory=None if memory is None else first.resident_bytes <= memory,
@@ -311,6 +311,12 @@ def weights_bandwidth(profile: MachineProfile, threads: int) -> float | None:
     """
     mapped = read_bandwidth(profile, threads, "file")
     return read_bandwidth(profile, threads) if mapped is None else mapped
+
+
+def prompt_operations(step: ModelTraffic) -> int:
+    """Return the floating-point operations of a step's matrix products and attention."""
+    products = sum(2 * w.rows * w.columns * w.count * w.tokens for w in step.products)
+    return round(products) + step.setting.batch * step.attention_operations
 
 
 def profile_assumptions(profile: MachineProfile, threads: int) -> tuple[str, ...]:
@@ -411,8 +417,3 @@ def _name_bound(parts: SecondsByPart, memory_seconds: float, *, otherwise: str) 
         "overhead": parts.overhead,
     }
     return max(shares, key=lambda name: shares[name])
-
-
-def _operations(step: ModelTraffic) -> int:
-    products = sum(2 * w.rows * w.columns * w.count * w.tokens for w in step.products)
-    return round(products) + step.setting.batch * step.attention_operations

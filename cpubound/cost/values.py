@@ -47,6 +47,22 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...] = ()
 
 
+class MachineEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Decode speed of one model on a machine that was never measured, with a 90 % interval."""
+
+    model: str
+    quant_label: str
+    machine: str  # as it was described
+    threads: int
+    depth_tokens: int
+    tokens_per_s: float
+    low: float
+    high: float
+    bytes_per_token: int
+    resident_bytes: int
+    basis: str = "estimate"
+
+
 class PromptPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """How long llama.cpp processes a prompt before it answers.
 
