@@ -79,8 +79,13 @@ def diagnose_published(
     case: ModelCase,
     observed_tokens_per_s: float,
     preset: Preset,
+    notes: tuple[str, ...] = (),
 ) -> Diagnosis:
     """Hold an observed rate against the published peaks of a machine.
+
+    Parameters
+    ----------
+    notes : said beside the findings.
 
     Raises
     ------
@@ -108,6 +113,7 @@ def diagnose_published(
         plain,
         measured_bytes_per_s=preset.measured_bytes_per_s,
         findings=findings,
+        notes=notes,
         gap="impossible" if is_impossible else None,
     )
 

@@ -44,6 +44,18 @@ ENGINES = (
     Engine(name="ollama", threads_format="PARAMETER num_thread {}", default_of="Ollama"),
     # Its engine is llama.cpp; its settings name the count "CPU Thread Pool Size".
     Engine(name="lm-studio", threads_format="a CPU thread pool size of {}"),
+    Engine(
+        name="koboldcpp",
+        threads_format="--threads {}",
+        batch_threads_format="--blasthreads {}",
+        default_of="KoboldCpp",
+    ),
+    Engine(
+        name="text-generation-webui",
+        threads_format="--threads {}",
+        batch_threads_format="--threads-batch {}",
+    ),
+    Engine(name="llamafile", threads_format="-t {}"),
 )
 LLAMA_CPP = ENGINES[0]
 # Other names people give: programs of llama.cpp take the same settings.
@@ -53,6 +65,9 @@ _OTHER_NAMES = {
     "llamacpp": "llama.cpp",
     "llama-cpp": "llama.cpp",
     "lmstudio": "lm-studio",
+    "kobold.cpp": "koboldcpp",
+    "kobold": "koboldcpp",
+    "oobabooga": "text-generation-webui",
 }
 
 
