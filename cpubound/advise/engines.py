@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from cpubound.advise.tune.defaults import Default, program_defaults
+from cpubound.advise.tune.defaults import Default, koboldcpp_default, program_defaults
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine
 
@@ -29,6 +29,8 @@ class Engine:
 
     def default(self, machine: Machine) -> Default:
         """Return what the program takes by itself on a machine."""
+        if self.name == "koboldcpp":
+            return koboldcpp_default(machine)
         return program_defaults(machine)[self.default_of]
 
 
@@ -48,7 +50,6 @@ ENGINES = (
         name="koboldcpp",
         threads_format="--threads {}",
         batch_threads_format="--blasthreads {}",
-        default_of="KoboldCpp",
     ),
     Engine(
         name="text-generation-webui",

@@ -12,8 +12,8 @@ from cpubound.advise.tune.defaults import Default
 from cpubound.errors import InputError, UsageError
 from cpubound.machine.values import Machine
 from cpubound.model.catalog import catalog_entry
-from cpubound.model.identify import catalog_name_in, file_type_in
 from cpubound.model.label import quant_label
+from cpubound.model.names import catalog_name_in, file_type_in
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
 from cpubound.setting import Setting
@@ -80,6 +80,7 @@ def model_case_of(question: Question, spec: ModelSpec, default: Default) -> Mode
             )
     flash = _known(question.flash_attn, run.flash_attn if run else None)
     threads = _known(question.threads, run.threads if run else None)
+    threads = _known(threads, spec.default_threads)
     kv_types = _known(question.kv_types, run.kv_types if run else None) or ("f16", "f16")
     depth = _known(question.depth_tokens, run.depth_tokens if run else None) or 0
     n_ctx = _known(question.n_ctx, run.n_ctx if run else None)
@@ -119,7 +120,8 @@ def case_of(
     if run is not None:
         require_same_machine(run, profile.machine)
     notes = [] if run is None else [*run.notes]
-    if _known(question.threads, run.threads if run else None) is None:
+    threads = _known(question.threads, run.threads if run else None)
+    if _known(threads, spec.default_threads) is None:
         notes.append(
             f"threads were not given: taken as {engine.name}'s own default, {default.threads}"
         )

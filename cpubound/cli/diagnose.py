@@ -10,6 +10,8 @@ from cpubound import bounds
 from cpubound.cli.options import (
     FiniteRange,
     Integer,
+    Tokens,
+    n_ctx_option,
     output_options,
     profile_option,
     refuse_with,
@@ -61,12 +63,10 @@ LIVE_SECONDS = 15.0
     "--depth",
     "--ctx",
     "-d",
-    type=Integer(0, bounds.DEPTH_TOKENS),
+    type=Tokens(0, bounds.DEPTH_TOKENS),
     help="Tokens in the cache, the mean over the run.  [default: the log's, or 0]",
 )
-@click.option(
-    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated for the context."
-)
+@n_ctx_option
 @click.option(
     "--batch",
     "-b",

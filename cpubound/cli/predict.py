@@ -14,6 +14,7 @@ from cpubound.cli.options import (
     attention_options,
     batch_option,
     depth_option,
+    n_ctx_option,
     output_options,
     profile_option,
     prompt_option,
@@ -55,9 +56,7 @@ CURVE_POINTS = 8
 @depth_option
 @batch_option
 @prompt_option
-@click.option(
-    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated.  [default: the depth]"
-)
+@n_ctx_option
 @attention_options
 @profile_option
 @plot_option("speed against context, and where the time of a token goes")

@@ -23,8 +23,7 @@ def program_defaults(machine: Machine) -> dict[str, Default]:
     of 0.3.36). Both at commit 0c1e57098bba. Ollama starts llama.cpp's server without ``-t``
     and with ``--flash-attn auto`` (llm/llama_server.go at commit 00f6d6204325: startLlamaServer,
     LlamaServerFlashAttention), so it does as llama.cpp does; before that it counted cores itself
-    and honoured a quota of cgroup v2 (discover/cpu_linux.go). KoboldCpp: half the logical CPUs,
-    one less from four on, flash-attn off (get_default_threads, koboldcpp.py at commit 2da346a5).
+    and honoured a quota of cgroup v2 (discover/cpu_linux.go).
     """
     llama_cpp = Default(threads=llama_cpp_threads(machine), flash_attn=True)
     return {
@@ -33,15 +32,19 @@ def program_defaults(machine: Machine) -> dict[str, Default]:
             threads=max(len(machine.online_cpus) // 2, 1), flash_attn=False
         ),
         "Ollama": llama_cpp,
-        "KoboldCpp": Default(threads=koboldcpp_threads(machine), flash_attn=False),
     }
 
 
-def koboldcpp_threads(machine: Machine) -> int:
-    """Return KoboldCpp's thread count; on Intel it stops at 8, for the efficiency cores' sake."""
+def koboldcpp_default(machine: Machine) -> Default:
+    """Return what KoboldCpp takes by itself.
+
+    Half the logical CPUs, one less from four on; on Intel 8 at most, for the efficiency cores'
+    sake; flash-attention off (``get_default_threads``, koboldcpp.py at commit 2da346a5).
+    """
     half = max(len(machine.online_cpus) // 2, 1)
     threads = half if half <= 3 else max(3, half - 1)
-    return min(threads, 8) if "Intel" in (machine.cpu_model or "") else threads
+    is_intel = "Intel" in (machine.cpu_model or "")
+    return Default(threads=min(threads, 8) if is_intel else threads, flash_attn=False)
 
 
 def llama_cpp_threads(machine: Machine) -> int:
