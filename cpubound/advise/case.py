@@ -109,6 +109,11 @@ class Case(ModelCase):
         return self.observed_tokens_per_s < self.prediction.low
 
     @property
+    def is_within(self) -> bool:
+        """Whether the observed rate lies within the prediction's interval."""
+        return self.prediction.low <= self.observed_tokens_per_s <= self.prediction.high
+
+    @property
     def is_clearly_slow(self) -> bool:
         """Whether it lies under twice the interval: of good predictions, 1 in 2,000 does.
 
