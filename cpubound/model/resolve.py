@@ -56,7 +56,9 @@ def resolve_model(text: str, file_type_name: str | None = None) -> ModelSpec:
             return shape.at(wanted or DEFAULT_FILE_TYPE)
         entry = catalog_entry(base)
         spec = entry.at(wanted or entry.default_file_type)
-        return replace(spec, warnings=(_NOT_HERE,)) if text.lower().endswith(".gguf") else spec
+        if text.lower().endswith(".gguf"):
+            return replace(spec, warnings=(*spec.warnings, _NOT_HERE))
+        return spec
     if wanted:
         raise UsageError(
             f"a model file has its file type already ({base}): leave {wanted} out,"
