@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound import bounds
 from cpubound.cli.options import (
     FiniteRange,
-    Integer,
     attention_options,
     batch_option,
     depth_option,

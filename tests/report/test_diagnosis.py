@@ -6,7 +6,7 @@ import re
 
 import pytest
 from builders import build_machine
-from runs import GB, build_case, setting_of
+from runs import GB, build_case, case_of
 
 from cpubound.advise.case import Case
 from cpubound.advise.diagnose import diagnose_published, diagnose_run
@@ -87,8 +87,8 @@ def test_what_changed_since_calibration_is_the_cause_and_nothing_is_unexplained(
 def test_a_rate_far_below_a_named_machines_peak_is_not_memory(
     observed: float, is_found: bool
 ) -> None:
-    setting = setting_of("llama-3.2-1b:Q8_0")
-    diagnosis = diagnose_published(setting, observed, find_preset("ddr4-2666-2ch"))
+    case = case_of("llama-3.2-1b:Q8_0")
+    diagnosis = diagnose_published(case, observed, find_preset("ddr4-2666-2ch"))
     assert ("far-below-peak" in {f.code for f in diagnosis.findings}) == is_found
     if is_found:
         assert re.match(r"0\.0256 of \d+.* tok/s: not memory → ", headline(diagnosis))

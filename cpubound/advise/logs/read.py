@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from cpubound import bounds
 from cpubound.advise.logs import (
     batched_bench,
     koboldcpp,
@@ -19,7 +20,6 @@ from cpubound.advise.logs import (
 )
 from cpubound.advise.logs.run import LoggedRun
 from cpubound.advise.logs.text import Log, LongLog, json_objects
-from cpubound import bounds
 from cpubound.engine.bench_rows import read_printed_file
 from cpubound.errors import InputError
 
