@@ -1,4 +1,4 @@
-"""Rules about a rate that is held against a machine's published peaks."""
+"""Rules about a rate that is compared with a machine's published peaks."""
 
 from __future__ import annotations
 
