@@ -33,7 +33,7 @@ from cpubound.errors import CpuboundError
 from cpubound.measuring.from_rates import profile_from_rates, rate_row
 from cpubound.model.catalog import catalog_model
 from cpubound.model.ftype import file_type
-from cpubound.model.identify import catalog_name_in, file_type_in
+from cpubound.model.names import catalog_name_in, file_type_in
 from cpubound.model.quant import quant_type
 from cpubound.model.traffic import compute_traffic
 from cpubound.model.values import ModelTraffic, WeightRead

@@ -45,8 +45,9 @@ class Case(ModelCase):
     """A model at a setting on a machine, with what was observed there.
 
     ``samples_tokens_per_s`` are rates of repetitions in their order; ``features`` the
-    instructions that the build which ran names, None where it did not say; ``machine_now``
-    the machine that the profile should be of, None where the profile is of another on purpose.
+    instructions that the build which ran names, None where it did not say; ``asked_features``
+    all that its list speaks of, None where it lists only what is there; ``machine_now`` the
+    machine that the profile should be of, None where the profile is of another on purpose.
     """
 
     profile: MachineProfile
@@ -55,6 +56,7 @@ class Case(ModelCase):
     observed_tokens_per_s: float
     samples_tokens_per_s: tuple[float, ...] = ()
     features: tuple[str, ...] | None = None
+    asked_features: tuple[str, ...] | None = None
     machine_now: Machine | None = None
 
     @property
@@ -105,6 +107,11 @@ class Case(ModelCase):
     def is_slow(self) -> bool:
         """Whether the observed rate lies under the prediction's interval."""
         return self.observed_tokens_per_s < self.prediction.low
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the observed rate lies within the prediction's interval."""
+        return self.prediction.low <= self.observed_tokens_per_s <= self.prediction.high
 
     @property
     def is_clearly_slow(self) -> bool:

@@ -9,11 +9,13 @@ from msgspec import structs
 from cpubound.advise.case import Case, ModelCase, require_rate
 from cpubound.advise.diagnosis import BatchCeiling, Diagnosis, PartOfStep, SecondsOfGap
 from cpubound.advise.findings import find_machine_findings
-from cpubound.advise.registry import find_file_findings, find_run_findings, order
+from cpubound.advise.registry import REST_RULES, find_file_findings, find_run_findings, order
 from cpubound.advise.rules.observation import find_unexplained
+from cpubound.advise.rules.published import find_far_below_peak
 from cpubound.advise.values import ERROR, WARNING, Finding
 from cpubound.cost.transfer import own_kernel_rate
 from cpubound.errors import ProfileError
+from cpubound.machine.values import Machine
 from cpubound.model.values import ModelTraffic
 from cpubound.profile.values import MachineProfile
 from cpubound.theory.analysis import last_context_of, ridge_of
@@ -79,8 +81,13 @@ def diagnose_published(
     case: ModelCase,
     observed_tokens_per_s: float,
     preset: Preset,
+    notes: tuple[str, ...] = (),
 ) -> Diagnosis:
     """Hold an observed rate against the published peaks of a machine.
+
+    Parameters
+    ----------
+    notes : said beside the findings.
 
     Raises
     ------
@@ -99,6 +106,7 @@ def diagnose_published(
     )
     found = (
         _above_peak(plain),
+        find_far_below_peak(plain),
         _too_large(case.traffic, preset),
         *find_file_findings(case),
     )
@@ -108,6 +116,7 @@ def diagnose_published(
         plain,
         measured_bytes_per_s=preset.measured_bytes_per_s,
         findings=findings,
+        notes=notes,
         gap="impossible" if is_impossible else None,
     )
 
@@ -249,14 +258,20 @@ def _with_reasons(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, .
     """Add, to a run that is slow, the machine's own warnings and what is left unexplained."""
     if not case.is_slow:
         return findings
-    rest = find_unexplained(case, _explaining(findings))
     machine = case.machine
     if case.machine_now is not None and all(f.code != "stale-profile" for f in findings):
         machine = case.machine_now
-    warnings = [f for f in find_machine_findings(machine) if f.severity == WARNING]
+    warnings = _machine_warnings(machine)
     if any(f.code == "quota-oversubscribed" for f in findings):
-        warnings = [f for f in warnings if f.code != "quota-below-cpus"]
-    return order((*findings, rest, *warnings))
+        warnings.pop("quota-below-cpus", None)
+    # What was so when the machine was calibrated is in the prediction already.
+    since = warnings.keys() - _machine_warnings(case.machine).keys()
+    rest = find_unexplained(case, _explaining(findings) | since)
+    return order((*findings, rest, *warnings.values()))
+
+
+def _machine_warnings(machine: Machine) -> dict[str, Finding]:
+    return {f.code: f for f in find_machine_findings(machine) if f.severity == WARNING}
 
 
 def _name_gap(case: Case, findings: tuple[Finding, ...]) -> str:
@@ -268,9 +283,10 @@ def _name_gap(case: Case, findings: tuple[Finding, ...]) -> str:
         return "configuration"
     if case.is_slow:
         explaining = [f.code for f in findings if f.code in _explaining(findings)]
-        return _EXPLAINS[explaining[0]] if explaining else "unexplained"
-    is_within = case.observed_tokens_per_s <= case.prediction.high
-    if is_within and any(f.code in _SETTINGS and f.severity == WARNING for f in findings):
+        if explaining:
+            return _EXPLAINS[explaining[0]]
+        return "unexplained" if codes & REST_RULES.keys() else "disturbance"
+    if case.is_within and any(f.code in _SETTINGS and f.severity == WARNING for f in findings):
         return "configuration"
     return case.prediction.bound
 

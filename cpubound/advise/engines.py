@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from cpubound.advise.tune.defaults import Default, program_defaults
+from cpubound.advise.tune.defaults import Default, koboldcpp_default, program_defaults
 from cpubound.errors import UsageError
 from cpubound.machine.values import Machine
 
@@ -29,6 +29,8 @@ class Engine:
 
     def default(self, machine: Machine) -> Default:
         """Return what the program takes by itself on a machine."""
+        if self.name == "koboldcpp":
+            return koboldcpp_default(machine)
         return program_defaults(machine)[self.default_of]
 
 
@@ -44,6 +46,17 @@ ENGINES = (
     Engine(name="ollama", threads_format="PARAMETER num_thread {}", default_of="Ollama"),
     # Its engine is llama.cpp; its settings name the count "CPU Thread Pool Size".
     Engine(name="lm-studio", threads_format="a CPU thread pool size of {}"),
+    Engine(
+        name="koboldcpp",
+        threads_format="--threads {}",
+        batch_threads_format="--blasthreads {}",
+    ),
+    Engine(
+        name="text-generation-webui",
+        threads_format="--threads {}",
+        batch_threads_format="--threads-batch {}",
+    ),
+    Engine(name="llamafile", threads_format="-t {}"),
 )
 LLAMA_CPP = ENGINES[0]
 # Other names people give: programs of llama.cpp take the same settings.
@@ -53,6 +66,9 @@ _OTHER_NAMES = {
     "llamacpp": "llama.cpp",
     "llama-cpp": "llama.cpp",
     "lmstudio": "lm-studio",
+    "kobold.cpp": "koboldcpp",
+    "kobold": "koboldcpp",
+    "oobabooga": "text-generation-webui",
 }
 
 

@@ -11,13 +11,18 @@ from cpubound.advise.logs import LoggedRun
 from cpubound.advise.tune.defaults import Default
 from cpubound.errors import InputError, UsageError
 from cpubound.machine.values import Machine
+from cpubound.model.catalog import catalog_entry
+from cpubound.model.label import quant_label
+from cpubound.model.names import catalog_name_in, file_type_in
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
 from cpubound.setting import Setting
-from cpubound.units import format_binary_bytes
+from cpubound.units import format_binary_bytes, format_count
 
 # Logs print sizes and counts to three or more digits; file types lie further apart.
 _SAME_MODEL = 0.015
+# Published counts are rounded to a digit or two.
+_SAME_NAME = 0.1
 _T = TypeVar("_T")
 
 
@@ -46,6 +51,11 @@ class Question:
         return require_rate(rate)
 
     @property
+    def sequences(self) -> int:
+        """The sequences decoded at once: what was given, else what the log says."""
+        return self.run.batch if self.run is not None and self.batch == 1 else self.batch
+
+    @property
     def program(self) -> Engine:
         """The program that ran the model."""
         name = self.engine or (self.run.engine if self.run is not None else None)
@@ -58,12 +68,19 @@ def model_case_of(question: Question, spec: ModelSpec, default: Default) -> Mode
     Raises
     ------
     InputError : the log is of another model.
+    UsageError : the log does not tell the depth of a run that reused a prompt.
     """
     run = question.run
     if run is not None:
         require_same_model(run, spec)
+        if question.depth_tokens is None and run.has_unknown_prefix:
+            raise UsageError(
+                "the run reused a prompt of which the log does not say how long it was: give the "
+                "tokens that were in the cache with --depth N"
+            )
     flash = _known(question.flash_attn, run.flash_attn if run else None)
     threads = _known(question.threads, run.threads if run else None)
+    threads = _known(threads, spec.default_threads)
     kv_types = _known(question.kv_types, run.kv_types if run else None) or ("f16", "f16")
     depth = _known(question.depth_tokens, run.depth_tokens if run else None) or 0
     n_ctx = _known(question.n_ctx, run.n_ctx if run else None)
@@ -74,7 +91,7 @@ def model_case_of(question: Question, spec: ModelSpec, default: Default) -> Mode
         threads=default.threads if threads is None else threads,
         depth_tokens=depth,
         allocated_context_tokens=n_ctx,
-        batch=question.batch,
+        batch=question.sequences,
         kv_type_k=kv_types[0].lower(),
         kv_type_v=kv_types[1].lower(),
         flash_attn=default.flash_attn if flash is None else flash,
@@ -94,13 +111,17 @@ def case_of(
 
     Raises
     ------
-    UsageError : no observed rate, one that cannot be, or an engine that is not known.
-    InputError : the log is of another model.
+    UsageError : no observed rate, one that cannot be, a depth that only the user can know, or
+        an engine that is not known.
+    InputError : the log is of another model or another machine.
     """
     observed, engine, run = question.observed, question.program, question.run
     default = engine.default(profile.machine)
-    notes = []
-    if _known(question.threads, run.threads if run else None) is None:
+    if run is not None:
+        require_same_machine(run, profile.machine)
+    notes = [] if run is None else [*run.notes]
+    threads = _known(question.threads, run.threads if run else None)
+    if _known(threads, spec.default_threads) is None:
         notes.append(
             f"threads were not given: taken as {engine.name}'s own default, {default.threads}"
         )
@@ -113,16 +134,33 @@ def case_of(
         observed_tokens_per_s=observed,
         samples_tokens_per_s=run.samples_tokens_per_s if run is not None else (),
         features=run.features if run is not None else None,
+        asked_features=run.asked_features if run is not None else None,
         machine_now=machine_now,
     )
     return case, tuple(notes)
+
+
+def require_same_machine(run: LoggedRun, machine: Machine) -> None:
+    """Raise ``InputError`` if the program saw a number of CPUs that this machine never shows."""
+    shown = {
+        len(machine.logical_cpus),
+        len(machine.online_cpus),
+        len(machine.allowed_cpus),
+        machine.effective_cpus,
+    }
+    if run.cpus is not None and run.cpus not in shown:
+        raise InputError(
+            f"the log is of a machine with {format_count(run.cpus, 'CPU')}, the profile of one "
+            f"with {max(shown)}: give the profile of the machine that ran it (--profile), or a "
+            "published one (--machine)"
+        )
 
 
 def require_same_model(run: LoggedRun, spec: ModelSpec) -> None:
     """Raise ``InputError`` if a log is of another model than this one."""
     parameters = sum(tensor.elements for tensor in spec.tensors)
     n_bytes = sum(tensor.n_bytes for tensor in spec.tensors)
-    name = "" if run.model is None else f" ({run.model.replace(chr(92), '/').split('/')[-1]})"
+    name = "" if run.model_name is None else f" ({run.model_name})"
     if run.model_parameters and abs(run.model_parameters / parameters - 1) > _SAME_MODEL:
         raise InputError(
             f"the log is of a model{name} with {run.model_parameters / 1e9:.3g} billion weights, "
@@ -132,6 +170,19 @@ def require_same_model(run: LoggedRun, spec: ModelSpec) -> None:
         raise InputError(
             f"the log is of a file{name} with {format_binary_bytes(run.model_bytes)} of weights, "
             f"{spec.name} has {format_binary_bytes(n_bytes)}: give the file type that was run"
+        )
+    if run.model_name is None or run.model_parameters or run.model_bytes:
+        return
+    named = catalog_name_in(run.model_name)
+    if named and abs(catalog_entry(named).parameters / parameters - 1) > _SAME_NAME:
+        raise InputError(
+            f"the log is of {named}{name}, not of {spec.name}: give the model that was run"
+        )
+    type_name = None if spec.shards else file_type_in(run.model_name)
+    if type_name and type_name != quant_label(spec):
+        raise InputError(
+            f"the log is of a {type_name} file{name}, {spec.name} is given as "
+            f"{quant_label(spec)}: give the file type that was run"
         )
 
 

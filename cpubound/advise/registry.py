@@ -119,6 +119,7 @@ PREDICTED_RULES: Mapping[str, tuple[str, Callable[[Case], Finding | None]]] = {
 REST_RULES: Mapping[str, str] = {
     "below-interval": "a rate just under the interval of the prediction",
     "unexplained": "a shortfall that no other finding explains",
+    "far-below-peak": "a rate far below what the memory of a named machine allows",
 }
 
 
@@ -164,9 +165,14 @@ def find_run_findings(case: Case) -> tuple[Finding, ...]:
 
 
 def order(found: Iterable[Finding | None]) -> tuple[Finding, ...]:
-    """Put the worst first, otherwise in the order of the rules; each code once."""
+    """Put the worst first, then what costs most, otherwise as the rules stand; each code once."""
     known: dict[str, Finding] = {}
     for finding in found:
         if finding is not None:
             known.setdefault(finding.code, finding)
-    return tuple(sorted(known.values(), key=lambda f: SEVERITIES.index(f.severity)))
+    return tuple(
+        sorted(
+            known.values(),
+            key=lambda f: (SEVERITIES.index(f.severity), -(f.cost_tokens_per_s or 0.0)),
+        )
+    )

@@ -21,3 +21,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     cost_tokens_per_s: float | None = None  # None: not estimated
     remedy: str  # what to do, a command where there is one
+
+    @property
+    def is_actionable(self) -> bool:
+        """Whether there is anything to do about it."""
+        return not self.remedy.startswith("nothing to ")

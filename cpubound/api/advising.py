@@ -189,8 +189,9 @@ def diagnose(
     spec = spec_of(model)
     if preset is not None:
         case = model_case_of(question, spec, Default(threads=1, flash_attn=True))
-        return diagnose_published(case, question.observed, preset)
-    check_batch(batch)
+        notes = () if logged is None else logged.notes
+        return diagnose_published(case, question.observed, preset, notes)
+    check_batch(question.sequences)
     if logged is not None:
         require_cpu(logged)
     # A profile that was asked for may be another machine's; the default one should be this one's.

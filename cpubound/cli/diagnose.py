@@ -10,6 +10,8 @@ from cpubound import bounds
 from cpubound.cli.options import (
     FiniteRange,
     Integer,
+    Tokens,
+    n_ctx_option,
     output_options,
     profile_option,
     refuse_with,
@@ -61,12 +63,10 @@ LIVE_SECONDS = 15.0
     "--depth",
     "--ctx",
     "-d",
-    type=Integer(0, bounds.DEPTH_TOKENS),
+    type=Tokens(0, bounds.DEPTH_TOKENS),
     help="Tokens in the cache, the mean over the run.  [default: the log's, or 0]",
 )
-@click.option(
-    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated for the context."
-)
+@n_ctx_option
 @click.option(
     "--batch",
     "-b",
@@ -97,6 +97,7 @@ LIVE_SECONDS = 15.0
     help="This machine's profile, or a published one: h100-sxm, ddr5-5600-2ch, …",
 )
 @profile_option
+@click.option("--verbose", "-v", is_flag=True, help="Show what there is nothing to do about too.")
 @output_options
 def command(
     model: str,
@@ -114,6 +115,7 @@ def command(
     engine: str | None,
     machine: str,
     profile_path: str | None,
+    verbose: bool,
     style: str,
     json_path: str | None,
     force: bool,
@@ -152,7 +154,7 @@ def command(
                 profile=profile,
                 progress=progress,
             )
-        _print(diagnosis, style=style, json_path=json_path, force=force)
+        _print(diagnosis, verbose=verbose, style=style, json_path=json_path, force=force)
         return
     diagnosis = api.diagnose(
         model,
@@ -169,10 +171,12 @@ def command(
         machine=machine,
         profile=profile,
     )
-    _print(diagnosis, style=style, json_path=json_path, force=force)
+    _print(diagnosis, verbose=verbose, style=style, json_path=json_path, force=force)
 
 
-def _print(diagnosis: Diagnosis, *, style: str, json_path: str | None, force: bool) -> None:
+def _print(
+    diagnosis: Diagnosis, *, verbose: bool, style: str, json_path: str | None, force: bool
+) -> None:
     from cpubound.cli.output import print_result
     from cpubound.report import diagnosis as report
 
@@ -182,5 +186,5 @@ def _print(diagnosis: Diagnosis, *, style: str, json_path: str | None, force: bo
         style=style,
         json_path=json_path,
         force=force,
-        text=report.diagnosis_text(diagnosis),
+        text=report.diagnosis_text(diagnosis, verbose=verbose),
     )

@@ -10,6 +10,7 @@ from cpubound import bounds
 from cpubound.cli.options import (
     Integer,
     attention_options,
+    n_ctx_option,
     one_depth_option,
     output_options,
 )
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 @click.command(name="inspect")
 @click.argument("model")
 @one_depth_option
-@click.option(
-    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated.  [default: the depth]"
-)
+@n_ctx_option
 @click.option(
     "--batch",
     "-b",

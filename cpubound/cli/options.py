@@ -58,6 +58,28 @@ class IntegerList(Integer):
         return tuple(dict.fromkeys(self.read(part, param, ctx) for part in str(value).split(",")))
 
 
+class Tokens(Integer):
+    """A number of tokens between two bounds; ``4k`` is 4,096."""
+
+    def read(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return super().read(tokens_in(value), param, ctx)
+
+
+class TokensList(IntegerList):
+    """``0,4k,32K``: numbers of tokens between two bounds, in the given order, each once."""
+
+    def read(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return super().read(tokens_in(value), param, ctx)
+
+
+def tokens_in(value: Any) -> Any:
+    """Return the number that ``4k`` or ``1M`` means, anything else as it is."""
+    found = re.fullmatch(r"(\d{1,9})([kKmM])", value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return value
+    return int(found[1]) * (2**10 if found[2] in "kK" else 2**20)
+
+
 class FiniteRange(click.FloatRange):
     """A number within bounds, in decimal digits: neither infinite nor so small that it is none."""
 
@@ -151,8 +173,9 @@ def depth_option(function: Function) -> Function:
     """Add --depth."""
     return click.option(
         "--depth",
+        "--ctx",
         "-d",
-        type=IntegerList(0, bounds.DEPTH_TOKENS),
+        type=TokensList(0, bounds.DEPTH_TOKENS),
         default="0",
         show_default=True,
         help="Tokens already in the cache, one or several.",
@@ -163,11 +186,21 @@ def one_depth_option(function: Function) -> Function:
     """Add --depth, of a single number."""
     return click.option(
         "--depth",
+        "--ctx",
         "-d",
-        type=Integer(0, bounds.DEPTH_TOKENS),
+        type=Tokens(0, bounds.DEPTH_TOKENS),
         default=0,
         show_default=True,
         help="Tokens already in the cache.",
+    )(function)
+
+
+def n_ctx_option(function: Function) -> Function:
+    """Add --n-ctx."""
+    return click.option(
+        "--n-ctx",
+        type=Tokens(1, bounds.DEPTH_TOKENS),
+        help="Cells allocated for the context.  [default: the model's own, else the depth]",
     )(function)
 
 
@@ -195,7 +228,7 @@ def prompt_option(function: Function) -> Function:
     return click.option(
         "--prompt",
         "-p",
-        type=IntegerList(1, bounds.PROMPT_TOKENS),
+        type=TokensList(1, bounds.PROMPT_TOKENS),
         help="Tokens of a prompt: how long llama.cpp reads before it answers.",
     )(function)
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound import bounds
 from cpubound.cli.options import (
     FiniteRange,
-    Integer,
     attention_options,
     batch_option,
     depth_option,
+    n_ctx_option,
     output_options,
     profile_option,
     prompt_option,
@@ -61,9 +60,7 @@ CURVE_POINTS = 8
 @depth_option
 @batch_option
 @prompt_option
-@click.option(
-    "--n-ctx", type=Integer(1, bounds.DEPTH_TOKENS), help="Cells allocated.  [default: the depth]"
-)
+@n_ctx_option
 @attention_options
 @profile_option
 @plot_option("speed against context, and where the time of a token goes")

@@ -11,6 +11,7 @@ from cpubound.cli.options import (
     FiniteRange,
     Integer,
     IntegerList,
+    TokensList,
     attention_options,
     output_options,
     profile_option,
@@ -65,7 +66,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--ctx",
     "-c",
-    type=IntegerList(0, bounds.DEPTH_TOKENS),
+    type=TokensList(0, bounds.DEPTH_TOKENS),
     default="0,4096,32768",
     show_default=True,
     help="Tokens in every sequence's cache, one or several.",

@@ -11,24 +11,21 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_SQL = re.compile(r"[ \t]*(?:INSERT INTO|CREATE TABLE)\b", re.IGNORECASE)
-
 
 class UnreadableEntry(ValueError):
     """Text that is no row where one should be: names its line."""
 
 
 def read_entries(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield every test in the text: JSON, JSON lines, CSV or markdown, whatever is around it.
+    """Yield every test in the text: JSON, JSON lines, SQL, CSV or markdown, whatever is around it.
 
-    Raises ``UnreadableEntry`` for a broken row, and for SQL.
+    Raises ``UnreadableEntry`` for a broken row.
     """
     if re.search(r'"(?:avg_ts|avg_ns|samples_ns)"\s*:', text):
         return _json_entries(text)
-    lines = text.splitlines()
-    if any(_SQL.match(line) for line in lines):
-        raise UnreadableEntry("SQL: run llama-bench with -o json, jsonl, csv or md")
-    if any(_is_csv_header(line) for line in lines):
+    if _INSERT.search(text):
+        return _sql_entries(text)
+    if any(_is_csv_header(line) for line in text.splitlines()):
         return _csv_entries(text)
     return _markdown_entries(text)
 
@@ -53,6 +50,23 @@ def _json_entries(text: str) -> Iterator[Mapping[str, Any]]:
             raise UnreadableEntry(f"line {line}: {str(error)[:80]}") from error
         yield entry
         found = start.search(text, end)
+
+
+# sql_printer::print_test; quotes in a value are doubled.
+_INSERT = re.compile(r"\bINSERT INTO \w+ \(([^()]*avg_ts[^()]*)\) VALUES \((.*)\);")
+
+
+def _sql_entries(text: str) -> Iterator[Mapping[str, Any]]:
+    for insert in _INSERT.finditer(text):
+        columns = [name.strip() for name in insert[1].split(",")]
+        rows = csv.reader([insert[2]], quotechar="'", skipinitialspace=True)
+        try:
+            cells = next(rows, [])
+        except csv.Error as error:
+            raise UnreadableEntry(f"an INSERT: {error}") from error
+        if len(cells) != len(columns):
+            raise UnreadableEntry(f"an INSERT with {len(cells)} values for {len(columns)} columns")
+        yield dict(zip(columns, cells, strict=True))
 
 
 def _is_csv_header(line: str) -> bool:
@@ -116,7 +130,7 @@ def _markdown_entries(text: str) -> Iterator[Mapping[str, Any]]:
             # Prose ends a table; an empty line amid its rows does not.
             columns = [] if line.strip(" \t>") else columns
             continue
-        cells = _cells(line)
+        cells = split_cells(line)
         names = [cell.lower() for cell in cells]
         if "test" in names and "t/s" in names:
             columns = [_MARKDOWN_NAMES.get(name, name) for name in names]
@@ -129,7 +143,7 @@ def _markdown_entries(text: str) -> Iterator[Mapping[str, Any]]:
     yield from ({**build, **entry} for entry in waiting)
 
 
-def _cells(line: str) -> list[str]:
+def split_cells(line: str) -> list[str]:
     bare = line.strip().lstrip("> \t").strip("`").strip()
     return [cell.strip().strip("*`").strip() for cell in bare.strip("|").split("|")]
 
@@ -141,7 +155,7 @@ def _markdown_entry(cells: Mapping[str, str], line: int) -> dict[str, Any]:
         raise UnreadableEntry(f"line {line}: test {cells['test'][:40]!r}")
     entry["n_prompt"], entry["n_gen"], entry["n_depth"] = (int(n or 0) for n in test.groups())
     # The sign between the two is lost in many ways on its way through terminals.
-    rates = re.match(r"(\d+(?:\.\d+)?)(?:\D+(\d+(?:\.\d+)?))?", cells["avg_ts"])
+    rates = re.match(r"(\d+(?:[.,]\d+)?)(?:\D+(\d+(?:[.,]\d+)?))?", cells["avg_ts"])
     if rates is None:
         raise UnreadableEntry(f"line {line}: t/s {cells['avg_ts'][:40]!r}")
     entry["avg_ts"], entry["stddev_ts"] = rates.groups()
@@ -156,7 +170,7 @@ _COUNT_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def _scaled(cell: str, units: Mapping[str, int]) -> int | None:
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(\w*)", cell)
+    match = re.fullmatch(r"(\d{1,9}(?:[.,]\d{1,9})?)\s*(\w*)", cell)
     if match is None or match.group(2) not in units:
         return None
-    return round(float(match.group(1)) * units[match.group(2)])
+    return round(float(match.group(1).replace(",", ".")) * units[match.group(2)])

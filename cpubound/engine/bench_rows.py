@@ -120,7 +120,7 @@ class BenchSource:
 
 
 def read_bench_rows(source: str | Path) -> tuple[BenchRow, ...]:
-    """Read what llama-bench printed: JSON, JSON lines, CSV or markdown tables.
+    """Read what llama-bench printed: JSON, JSON lines, SQL, CSV or markdown tables.
 
     Other text around the rows (logs, an issue's prose) is passed over.
 
@@ -130,8 +130,8 @@ def read_bench_rows(source: str | Path) -> tuple[BenchRow, ...]:
 
     Raises
     ------
-    InputError : the file cannot be read, is too large, is SQL, holds no row, or a row of it
-        has an impossible value.
+    InputError : the file cannot be read, is too large, holds no row, or a row of it has an
+        impossible value.
     """
     if isinstance(source, Path):
         return _parse(read_printed_file(source, "the llama-bench file"), str(source))
@@ -290,7 +290,8 @@ def _text(name: str, value: Any) -> str | None:
 
 def _number(name: str, value: Any) -> float:
     try:
-        number = float(value)
+        # Programs that set a locale write its decimal sign.
+        number = float(value.replace(",", ".") if isinstance(value, str) else value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not abs(number) < MAX_NUMBER:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cpubound.errors import UsageError
 from cpubound.model.catalog import catalog_entry, catalog_names
-from cpubound.model.ftype import file_type, is_file_type
+from cpubound.model.names import catalog_name_in, file_type_in
 from cpubound.model.values import ModelSpec
 
 # The catalogue's published parameter counts are often rounded to one decimal of a billion;
@@ -17,29 +16,6 @@ from cpubound.model.values import ModelSpec
 PARAMETERS_TOLERANCE = 0.04
 ELEMENTS_TOLERANCE = 0.005
 BYTES_TOLERANCE = 0.02
-
-# llama_ftype's descriptions where they are not the name (llama_model_ftype_name,
-# src/llama-model-loader.cpp, commit 0c1e57098bba); "mostly" and "(guessed)" are of old builds.
-_SIZES = {"SMALL": "S", "MEDIUM": "M", "LARGE": "L"}
-_LABEL = re.compile(
-    r"(?<![A-Z0-9])(IQ\d_(?:XXS|XS|S|M|NL)|TQ\d_\d|Q\d_[01K]|B?F16|F32|MXFP4)"
-    r"(?:_(S|M|L|XL))?(?![A-Z0-9_])( MIX)?(?: - (SMALL|MEDIUM|LARGE))?"
-)
-_VARIANT = re.compile(r"_(?:R[48]|[48]_[48])(?![A-Z0-9])|[_ ]MOE(?![A-Z0-9])")
-# Words that name an edition, not another shape.
-_EDITIONS = re.compile(
-    r"[-_ .](?:instruct|it|chat|coder|base|preview|thinking|text|gguf|hf|ud|i1|v\d(\.\d)?|\d{4})"
-    r"(?=[-_ .]|$)"
-)
-_SAME_SHAPE = {
-    "llama-7b": "llama-2-7b",
-    "llama-13b": "llama-2-13b",
-    "guanaco-7b": "llama-2-7b",
-    "deepseek-r1-671b": "deepseek-r1",
-    "phi4-14b": "phi-4",
-    "meta-llama-3-8b": "llama-3-8b",
-    "meta-llama-3.1-8b": "llama-3.1-8b",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,43 +26,6 @@ class ModelClues:
     filename: str | None = None
     parameters: int | None = None
     tensor_bytes: int | None = None
-
-
-def file_type_in(text: str) -> str | None:
-    """Return the file type that a label or file name says: ``Q4_K - Medium`` is ``Q4_K_M``.
-
-    A type of K without a size is the medium one (Q6_K has none); a row-interleaved variant
-    (``_R4``, ``_8_8``) of a fork is its plain type. None for what llama.cpp does not write.
-    """
-    found = _LABEL.search(_VARIANT.sub("", text.upper()))
-    if found is None:
-        return None
-    base, size, is_mix, written = found.groups()
-    size = "M" if is_mix else size or _SIZES.get(written or "")
-    if is_mix:
-        base = base.rpartition("_")[0]
-    for name in (f"{base}_{size}" if size else "", base, f"{base}_M", f"{base}_MOE"):
-        if name and is_file_type(name):
-            return file_type(name).name
-    return None
-
-
-def catalog_name_in(text: str) -> str | None:
-    """Return the catalogue's name for a model as people write it, None if there is none.
-
-    ``models/Llama-3.1-8B-Instruct-Q4_K_M.gguf`` is ``llama-3.1-8b``. An edition that changes
-    no shape (instruct, coder, a date) is dropped only where its own name is not known.
-    """
-    name = re.split(r"[\\/]", text)[-1].lower()
-    name = re.sub(r"\.gguf$|\(.*?\)|-\d{5}-of-\d{5}", "", name).strip()
-    name = re.sub(r"[-_. ](?:i?q\d|b?f16|f32|mxfp4|tq\d).*$", "", name)
-    name = name.replace("_", "-").replace(" ", "-").strip("-.")
-    bare = _EDITIONS.sub("", name)
-    for candidate in (name, bare, *(f"{n}"[: n.rfind("-")] for n in (name, bare) if "-" in n)):
-        for known in (candidate, _SAME_SHAPE.get(candidate, "")):
-            if known in catalog_names():
-                return known
-    return None
 
 
 def identify_model(clues: ModelClues) -> ModelSpec | None:

@@ -43,6 +43,7 @@ class ModelShape:
     tied_output: bool
     features: tuple[str, ...] = ()
     stored_parameters: int | None = None  # what the published weights hold, where known
+    read_as: str | None = None  # the kind of model whose layout was taken, where it has another
 
     def at(self, file_type_name: str) -> ModelSpec:
         """Describe the model at a file type; raises ``UsageError`` as ``build_model``."""
@@ -73,10 +74,12 @@ class ModelShape:
         return sum(prod(tensor.shape) for tensor in self.tensor_shapes)
 
     def _warnings(self) -> tuple[str, ...]:
-        stored = self.stored_parameters
+        stored, read_as = self.stored_parameters, self.read_as
+        taken = () if read_as is None else (f"the layout is that of {read_as}, as its class says",)
         if not stored or abs(self.parameters / stored - 1) <= EXPECTED_DIFFERENCE:
-            return ()
+            return taken
         return (
+            *taken,
             f"the layout has {self.parameters / 1e9:.4g} billion parameters, the stored weights"
             f" {stored / 1e9:.4g}: vision or draft layers are left out, or the layout differs",
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cpubound.errors import ModelFileError, UsageError
-from cpubound.model.catalog import catalog_entry
+from cpubound.model.catalog import catalog_entry, catalog_names
 from cpubound.model.ftype import (
     COMMON_FILE_TYPES,
     DEFAULT_FILE_TYPE,
@@ -19,19 +19,28 @@ from cpubound.model.ftype import (
 from cpubound.model.gguf import read_gguf
 from cpubound.model.hf import read_config
 from cpubound.model.layout import ModelShape
-from cpubound.model.stores import ollama_blob, the_model_in_folder
+from cpubound.model.names import read_name
+from cpubound.model.stores import (
+    kept_model,
+    lm_studio_parameters,
+    ollama_blob,
+    ollama_parameters,
+    the_model_in_folder,
+)
 from cpubound.model.values import ModelSpec
 
 _REMOTE = ("hf:", "https://", "http://")
 _OLLAMA = "ollama:"
+_NOT_HERE = "no file of this name is here: it is taken as the catalogue has it"
 
 
 def resolve_model(text: str, file_type_name: str | None = None) -> ModelSpec:
     """Find the model that a MODEL argument means.
 
     ``text`` is a ``.gguf`` path (any shard), a folder with one model, a ``config.json``,
-    a catalogue name, ``ollama:NAME``, ``hf:OWNER/REPO/FILE`` or a web address. A catalogue
-    name or config takes a file type, as ``NAME:FILETYPE`` or ``file_type_name`` (by default
+    a catalogue name, ``ollama:NAME``, ``hf:OWNER/REPO/FILE``, a web address, or a name as people
+    write it: of what a store on this machine keeps, else of the catalogue. A catalogue name or
+    config takes a file type, as ``NAME:FILETYPE`` or ``file_type_name`` (by default
     what most people download: Q4_K_M, MXFP4_MOE for gpt-oss); a file has its own. Raises
     ``UsageError`` for a name that is not known, ``InputError`` for a file that cannot be used.
     """
@@ -46,7 +55,10 @@ def resolve_model(text: str, file_type_name: str | None = None) -> ModelSpec:
         if _is_config(base):
             return shape.at(wanted or DEFAULT_FILE_TYPE)
         entry = catalog_entry(base)
-        return entry.at(wanted or entry.default_file_type)
+        spec = entry.at(wanted or entry.default_file_type)
+        if text.lower().endswith(".gguf"):
+            return replace(spec, warnings=(*spec.warnings, _NOT_HERE))
+        return spec
     if wanted:
         raise UsageError(
             f"a model file has its file type already ({base}): leave {wanted} out,"
@@ -94,19 +106,38 @@ def _at_every_type(base: str) -> tuple[ModelSpec, ...]:
 
 
 def _split_file_type(text: str) -> tuple[str, str | None]:
+    """Return what a text means, as ``_shape`` and ``_read`` take it, and the file type in it."""
     if not text.strip():
         raise UsageError("no model given (''): give a .gguf file or a name of the catalogue")
+    if text.startswith((_OLLAMA, *_REMOTE)) or Path(text).exists():
+        return text, None
     base, separator, tail = text.rpartition(":")
-    is_elsewhere = text.startswith((_OLLAMA, *_REMOTE))
-    if not separator or is_elsewhere or Path(text).exists():
+    has_type = bool(separator) and is_file_type(tail)
+    if has_type and (base.lower() in catalog_names() or Path(base).exists() or _is_path(base)):
+        return base, file_type(tail).name
+    if text.lower() in catalog_names() or _is_path(text):
         return text, None
-    if not is_file_type(tail):
+    kept = kept_model(text)
+    if kept is not None:
+        return kept.argument, None
+    named = read_name(text)
+    if named is not None:
+        return named.name, named.file_type_name
+    if separator and not _looks_like_path(text):
         # A name with a tail that is no file type: say so rather than "no such model".
-        if not _looks_like_path(text):
-            catalog_entry(base)
-            file_type(tail)
-        return text, None
-    return base, file_type(tail).name
+        catalog_entry(base)
+        file_type(tail)
+    return text, None
+
+
+def _is_path(text: str) -> bool:
+    """Tell whether a text can only be a path: a name has an owner before it at most."""
+    is_hub = text.startswith(("hf.co/", "huggingface.co/"))
+    is_file = text.lower().endswith((".gguf", ".json"))
+    slashes = text.count("/")
+    if "\\" in text or text.startswith((".", "/", "~")) or text.lower().endswith(".json"):
+        return True
+    return not is_hub and (slashes > 1 or (slashes == 1 and is_file))
 
 
 def _shape(base: str) -> ModelShape | None:
@@ -139,7 +170,14 @@ def _looks_like_path(text: str) -> bool:
 def _read(base: str) -> ModelSpec:
     if base.startswith(_OLLAMA):
         name = base.removeprefix(_OLLAMA)
-        return replace(read_gguf(ollama_blob(name)), name=name)
+        spec = read_gguf(ollama_blob(name))
+        parameters = ollama_parameters(name)
+        return replace(
+            spec,
+            name=name,
+            default_threads=_count(parameters.get("num_thread")),
+            default_n_ctx=_count(parameters.get("num_ctx")),
+        )
     if base.startswith(_REMOTE):
         from cpubound.model.gguf.remote import read_remote_gguf
 
@@ -147,4 +185,14 @@ def _read(base: str) -> ModelSpec:
     path = Path(base)
     if not path.exists():
         raise ModelFileError(f"no such file ({base}): check the path, or give a catalogue name")
-    return read_gguf(the_model_in_folder(path) if path.is_dir() else path)
+    file = the_model_in_folder(path) if path.is_dir() else path
+    parameters = lm_studio_parameters(file.absolute())
+    return replace(
+        read_gguf(file),
+        default_threads=_count(parameters.get("llm.load.llama.cpuThreadPoolSize")),
+        default_n_ctx=_count(parameters.get("llm.load.contextLength")),
+    )
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value > 0 else None

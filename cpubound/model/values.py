@@ -57,7 +57,9 @@ class ModelSpec:
 
     ``hyper_parameters`` are the GGUF keys of the architecture without its prefix
     (``block_count``, ``attention.head_count_kv``, …): numbers, strings, and arrays of
-    numbers of at most a few thousand entries. ``vocabulary_size`` is the token count.
+    numbers of at most a few thousand entries. ``vocabulary_size`` is the token count. The
+    ``default`` values are what the program that keeps the model sets for it (Ollama's
+    ``num_thread`` and ``num_ctx``), None where it sets nothing.
     """
 
     name: str
@@ -69,6 +71,8 @@ class ModelSpec:
     file_bytes: int | None = None  # all shards, headers included; None without a file
     shards: tuple[str, ...] = ()  # paths; empty for a model that has no file
     warnings: tuple[str, ...] = ()
+    default_threads: int | None = None
+    default_n_ctx: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

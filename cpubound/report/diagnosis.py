@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cpubound.advise.diagnosis import BatchCeiling, Diagnosis, SecondsOfGap
+from cpubound.advise.values import ERROR, WARNING, Finding
 from cpubound.foreign import showing
 from cpubound.report.document import to_document
 from cpubound.report.findings import finding_lines, wrap_parts
@@ -51,16 +52,64 @@ def diagnosis_table(diagnosis: Diagnosis) -> Table:
 
 
 @showing()
-def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """Return the screen: the answer, what it rests on, the findings."""
-    lines: list[str] = []
+def diagnosis_text(diagnosis: Diagnosis, *, verbose: bool = False) -> str:
+    """Return the screen: the answer, what it rests on, the findings.
+
+    Findings about which nothing can be done are left out unless ``verbose``.
+    """
+    lines = wrap_parts("", [headline(diagnosis)])
+    lines.append("")
     for label, text in _facts(diagnosis):
         lines += wrap_parts(f"{label:<{_LABEL}}", [text])
     lines.append("")
-    lines += finding_lines(diagnosis.findings) or ["Nothing found that would explain more."]
+    shown = [f for f in diagnosis.findings if verbose or f.is_actionable]
+    lines += finding_lines(shown) or ["Nothing found that would explain more."]
+    hidden = len(diagnosis.findings) - len(shown)
+    if hidden:
+        lines.append(f"With -v: {format_count(hidden, 'fact')} about which there is nothing to do.")
     for note in dict.fromkeys(diagnosis.notes):
         lines += wrap_parts("Note: ", [f"{note}."])
     return "\n".join(lines)
+
+
+@showing()
+def headline(d: Diagnosis) -> str:
+    """Return the answer in a line: the rate, its one cause, and the setting that mends it."""
+    observed = f"{format_significant(d.observed_tokens_per_s)} tok/s"
+    best = max(d.best_tokens_per_s or 0.0, d.predicted_tokens_per_s or 0.0)
+    cause = _main_cause(d)
+    if d.gap == "impossible":
+        return f"{observed} is impossible here: {_gist(cause)}" if cause else observed
+    reached = 0.0 if cause is None else d.observed_tokens_per_s + (cause.cost_tokens_per_s or 0.0)
+    if cause is not None and reached > d.observed_tokens_per_s:
+        of = best or reached
+        about = f", about {format_significant(reached)}" if best else ""
+        rate = f"{format_significant(d.observed_tokens_per_s)} of {format_significant(of)} tok/s"
+        return f"{rate}: {_gist(cause)} → {cause.remedy}{about}"
+    if d.predicted_tokens_per_s is None or d.low is None or d.high is None:
+        share = _percent(d.share_of_ceiling)
+        return f"{observed}: {share} of what bandwidth allows" + (
+            "" if cause is None else f"; {_gist(cause)} → {cause.remedy}"
+        )
+    if d.observed_tokens_per_s > d.high:
+        return f"{observed}: faster than the {format_significant(best)} expected"
+    expected = format_significant(d.predicted_tokens_per_s)
+    if d.observed_tokens_per_s < d.low:
+        return f"{observed} where {expected} were expected: slightly low, which may be chance"
+    return f"{observed}: as expected ({expected})"
+
+
+def _main_cause(d: Diagnosis) -> Finding | None:
+    """Return the finding that costs most of those that call for a change."""
+    serious = [f for f in d.findings if f.severity in (ERROR, WARNING) and f.is_actionable]
+    if d.gap == "impossible":
+        return next((f for f in serious if f.code == "impossible"), None)
+    return max(serious, key=lambda f: f.cost_tokens_per_s or 0.0, default=None)
+
+
+def _gist(finding: Finding) -> str:
+    """Return what a finding says before it says why."""
+    return finding.message.partition(": ")[0].partition("; ")[0]
 
 
 def _facts(d: Diagnosis) -> list[tuple[str, str]]:

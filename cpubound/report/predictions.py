@@ -71,13 +71,14 @@ def prediction_table(predictions: Sequence[Prediction]) -> Table:
         name = f"{label[0]} {label[1]}" if several_models else label[1]
         cells = [format_interval(by_place.get((label, s))) for s in settings]
         size = format_decimal_bytes(mine[0].file_bytes)
-        rows.append((name, size, *cells, _limits(mine)))
+        memory = format_decimal_bytes(max(p.resident_bytes for p in mine))
+        rows.append((name, size, memory, *cells, _limits(mine)))
     headings = [_heading(s) for s in settings]
     first = "model" if several_models else "file type"
     return Table(
-        columns=(first, "size", *headings, "limited by"),
+        columns=(first, "size", "memory", *headings, "limited by"),
         rows=tuple(rows),
-        right=frozenset({"size"}),
+        right=frozenset({"size", "memory"}),
     )
 
 

@@ -59,6 +59,14 @@ def test_the_language_model_of_a_multimodal_config_is_taken() -> None:
     assert shape_from_config(config, "x") == shape_from_config(LLAMA, "x")
 
 
+def test_a_wrapped_model_of_a_known_class_has_that_layout() -> None:
+    own = published_config("exaone-4.0-32b")
+    text = {**own, "model_type": "exaone4_5_text", "architectures": ["Exaone4ForCausalLM"]}
+    shape = shape_from_config({"model_type": "exaone4_5", "text_config": text}, "x")
+    assert shape.hyper_parameters == shape_from_config(own, "x").hyper_parameters
+    assert shape.at("Q4_0").warnings == ("the layout is that of exaone4, as its class says",)
+
+
 @pytest.mark.parametrize(
     ("model_type", "tied"), [("llama", False), ("qwen2", False), ("gemma2", True), ("lfm2", True)]
 )
@@ -127,9 +135,10 @@ def test_blocks_may_be_letters_or_words() -> None:
     assert shape_from_config(by_words, "x") == shape_from_config(config, "x")
 
 
-def test_an_unknown_family_is_answered_with_the_known() -> None:
-    with pytest.raises(InputError, match=r"'bert'.*llama"):
-        shape_from_config({"model_type": "bert"}, "x")
+def test_an_unknown_family_is_answered_with_near_names_and_no_long_list() -> None:
+    with pytest.raises(InputError, match=r"'qwen3_next_2'.*near names: qwen3_next") as refused:
+        shape_from_config({"model_type": "qwen3_next_2"}, "x")
+    assert len(str(refused.value)) < 200
     odd: tuple[Any, ...] = (None, 3, ["llama"], {})
     for model_type in odd:
         with pytest.raises(InputError, match="no layout"):

@@ -8,11 +8,10 @@ from kept import published_rates
 from cpubound.model.catalog import catalog_model
 from cpubound.model.identify import (
     ModelClues,
-    catalog_name_in,
-    file_type_in,
     fits_tensor_bytes,
     identify_model,
 )
+from cpubound.model.names import catalog_name_in, file_type_in
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,16 @@ def test_a_folder_with_several_models_is_refused_and_they_are_named(model_file: 
         resolve_model(str(model_file.parent))
 
 
+def test_a_folder_is_searched_deep(tmp_path: Path, gguf_bytes: bytes) -> None:
+    path = tmp_path / "owner" / "repo" / "tiny.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gguf_bytes)
+    assert resolve_model(str(tmp_path)) == resolve_model(str(path))
+    (path.parent / "other.gguf").write_bytes(gguf_bytes)
+    with pytest.raises(InputError, match=r"give owner/repo/other\.gguf, owner/repo/tiny\.gguf"):
+        resolve_model(str(tmp_path))
+
+
 def test_projectors_and_later_shards_in_a_folder_are_no_models(model_file: Path) -> None:
     for name in ("mmproj-tiny-f16.gguf", "big-00002-of-00003.gguf", "tiny.mmproj-Q8_0.gguf"):
         (model_file.parent / name).write_bytes(b"")

@@ -183,8 +183,12 @@ def find_no_simd_kernel(case: Case) -> Finding | None:
 def find_slow_build(case: Case) -> Finding | None:
     """Find a llama.cpp that was built without instructions that the CPU has."""
     built = {feature.upper() for feature in build_features(case)}
-    flags = case.machine.isa_flags
-    missing = [name for flag, name in _BUILD_FLAGS.items() if flag in flags and name not in built]
+    flags, asked = case.machine.isa_flags, case.asked_features
+    missing = [
+        name
+        for flag, name in _BUILD_FLAGS.items()
+        if flag in flags and name not in built and (asked is None or name in asked)
+    ]
     if not built or not missing:
         return None
     calibrated = case.profile.engine.features if case.profile.engine is not None else ()

@@ -218,7 +218,7 @@ def find_above_interval(case: Case) -> Finding | None:
     p, observed = case.prediction, case.observed_tokens_per_s
     cache = case.machine.last_level_cache_bytes
     is_cached = cache is not None and case.traffic.total_bytes <= cache
-    if observed <= p.high or is_cached:
+    if observed <= p.high or is_cached or find_impossible(case) is not None:
         return None
     others = {
         f"{t} threads": other for t, other in case.predictions_by_threads.items() if other != p

@@ -88,7 +88,7 @@ def find_at_ceiling(case: Case) -> Finding | None:
     bandwidth, machine = case.bandwidth, case.machine
     if case.setting.threads > machine.effective_cpus or bandwidth is None:
         return None
-    if case.prediction.bound != "memory":
+    if case.prediction.bound != "memory" or not case.is_within:
         return None
     fewer = _with_fewer_threads(case)
     if not fewer:

@@ -35,6 +35,18 @@ def program_defaults(machine: Machine) -> dict[str, Default]:
     }
 
 
+def koboldcpp_default(machine: Machine) -> Default:
+    """Return what KoboldCpp takes by itself.
+
+    Half the logical CPUs, one less from four on; on Intel 8 at most, for the efficiency cores'
+    sake; flash-attention off (``get_default_threads``, koboldcpp.py at commit 2da346a5).
+    """
+    half = max(len(machine.online_cpus) // 2, 1)
+    threads = half if half <= 3 else max(3, half - 1)
+    is_intel = "Intel" in (machine.cpu_model or "")
+    return Default(threads=min(threads, 8) if is_intel else threads, flash_attn=False)
+
+
 def llama_cpp_threads(machine: Machine) -> int:
     """Return llama.cpp's thread count: the host's cores, whatever affinity and quota say.
 

@@ -7,6 +7,7 @@ class in ``transformers``.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from cpubound.model.json_file import read_json
 from cpubound.model.layout import ModelShape
 
 INDEX_NAME = "model.safetensors.index.json"
+_CAUSAL = "ForCausalLM"
+_FEW = 4  # names that a message suggests
 _BYTES_PER_PARAMETER = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -46,12 +49,14 @@ def shape_from_config(
     text = config.get("text_config")
     merged = {**config, **text} if isinstance(text, Mapping) else dict(config)
     model_type = merged.get("model_type")
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
-    if family is None:
+    known_type = _known_type(merged)
+    if known_type is None:
+        near = difflib.get_close_matches(str(model_type), FAMILIES, n=_FEW)
+        like = f" (near names: {', '.join(near)})" if near else ""
         raise InputError(
-            f"no layout for this kind of model ({model_type!r}): give a GGUF file of it,"
-            f" or a config of one of {', '.join(sorted(FAMILIES))}"
+            f"no layout for this kind of model ({model_type!r}){like}: give a GGUF file of it"
         )
+    family = FAMILIES[known_type]
     reader = Config({**family.defaults, **{k: v for k, v in merged.items() if v is not None}})
     keys = common_keys(reader)
     if family.extend is not None:
@@ -67,7 +72,25 @@ def shape_from_config(
         tied_output=family.tied_by_default if tied is None else bool(tied),
         features=tuple(family.features(reader)) if family.features is not None else (),
         stored_parameters=stored_parameters,
+        read_as=None if known_type == model_type else known_type,
     )
+
+
+def _known_type(config: Mapping[str, Any]) -> str | None:
+    """Return the ``model_type`` of a family with a layout: the config's, else its class's.
+
+    A model wrapped into another of its own name (a vision model's text) says by its class what it
+    is: ``Exaone4ForCausalLM`` is of ``exaone4``.
+    """
+    model_type = config.get("model_type")
+    if isinstance(model_type, str) and model_type in FAMILIES:
+        return model_type
+    classes = config.get("architectures")
+    name = classes[0] if isinstance(classes, list) and classes else None
+    if not isinstance(name, str) or not name.endswith(_CAUSAL):
+        return None
+    wanted = name.removesuffix(_CAUSAL).lower()
+    return next((known for known in FAMILIES if known.replace("_", "") == wanted), None)
 
 
 def _check_heads(keys: Keys) -> None:

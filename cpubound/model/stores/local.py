@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpubound import bounds
 from cpubound.errors import InputError
-from cpubound.model.stores.folders import is_model_name
+from cpubound.model.stores.folders import find_models
 from cpubound.model.stores.ollama import ollama_blob, ollama_folder, ollama_names
-
-MAX_DEPTH = 8  # folders below the root of a store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,11 +32,40 @@ def local_models(folders: Sequence[Path] = ()) -> tuple[LocalModel, ...]:
     candidates = [*_ollama_models()]
     for store, root in (*_store_folders(), *(("folder", folder) for folder in folders)):
         candidates += (
-            LocalModel(argument=str(path), path=path, store=store) for path in _gguf_files(root)
+            LocalModel(argument=str(path), path=path, store=store) for path in find_models(root)
         )
     for model in candidates:
         found.setdefault(model.path.resolve(), model)
     return tuple(sorted(found.values(), key=lambda model: (model.store, model.argument)))
+
+
+def kept_model(name: str) -> LocalModel | None:
+    """Find the model that a store keeps under this name, None if none does.
+
+    A name is one of Ollama's (with ``:latest`` left out), a file's, with or without ``.gguf``, or
+    LM Studio's: the repository's, with or without its owner and ``-GGUF``. Raises ``InputError``
+    for a name that several models have.
+    """
+    if name in (names := ollama_names()) or f"{name}:latest" in names:
+        return LocalModel(argument=f"ollama:{name}", path=ollama_blob(name), store="Ollama")
+    wanted = _bare(name)
+    found = [
+        model
+        for model in local_models()
+        if wanted in map(_bare, (model.path.name, model.path.parent.name, _repository(model.path)))
+    ]
+    if len(found) > 1:
+        shown = ", ".join(model.argument for model in found[:4])
+        raise InputError(f"{len(found)} models here have this name ({name}): give {shown}")
+    return found[0] if found else None
+
+
+def _repository(path: Path) -> str:
+    return "/".join(path.parts[-3:-1])
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"(-gguf|\.gguf)$", "", name.lower())
 
 
 def _store_folders() -> list[tuple[str, Path]]:
@@ -63,15 +90,3 @@ def _ollama_models() -> Iterator[LocalModel]:
         except InputError:
             continue  # pulled in part, or no model: nothing that could be run
         yield LocalModel(argument=f"ollama:{name}", path=blob, store="Ollama")
-
-
-def _gguf_files(root: Path) -> Iterator[Path]:
-    """Yield the models below a folder, links followed for files but not for folders."""
-    for looked_into, (folder, subfolders, names) in enumerate(os.walk(root), start=1):
-        depth = len(Path(folder).parts) - len(root.parts)
-        if looked_into > bounds.STORE_FOLDERS:
-            return
-        if depth >= MAX_DEPTH:
-            subfolders.clear()
-        subfolders.sort()
-        yield from (Path(folder, name) for name in sorted(names) if is_model_name(name))

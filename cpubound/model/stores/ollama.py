@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cpubound import bounds
 from cpubound.errors import InputError, ModelFileError
 from cpubound.model.json_file import read_json
 
 MODEL_LAYER = "application/vnd.ollama.image.model"
+PARAMETERS_LAYER = "application/vnd.ollama.image.params"
 _PART = r"[A-Za-z0-9_][\w.-]{0,349}"  # types/model/name.go of Ollama
 _NAME = re.compile(
     rf"(?:(?:(?P<host>{_PART}(?::[0-9]{{1,5}})?)/)?(?P<owner>{_PART})/)?"
@@ -40,11 +43,22 @@ def ollama_blob(name: str, folder: Path | None = None) -> Path:
         known = ", ".join(ollama_names(store)[:8])
         hint = f"it has {known}" if known else "pull it, or set OLLAMA_MODELS"
         raise InputError(f"Ollama has no model of this name in {store} ({name}): {hint}")
-    digest = _model_digest(manifest)
+    digest = _digest_of(manifest, MODEL_LAYER)
+    if digest is None:
+        raise ModelFileError(f"this Ollama manifest names no model ({manifest}): pull {name} again")
     blob = store / "blobs" / digest.replace(":", "-")
     if not blob.is_file():
         raise ModelFileError(f"a file of this Ollama model is missing ({blob}): pull {name} again")
     return blob
+
+
+def ollama_parameters(name: str, folder: Path | None = None) -> Mapping[str, Any]:
+    """Return a model's PARAMETERs (``num_ctx``, ``num_thread``, …), empty where none is set."""
+    store = ollama_folder() if folder is None else folder
+    digest = _digest_of(_manifest_path(name, store), PARAMETERS_LAYER)
+    if digest is None:
+        return {}
+    return read_json(store / "blobs" / digest.replace(":", "-"), bounds.MANIFEST_BYTES)
 
 
 def ollama_names(folder: Path | None = None) -> tuple[str, ...]:
@@ -70,12 +84,11 @@ def _manifest_path(name: str, store: Path) -> Path:
     return store.joinpath("manifests", host, owner, match["model"], match["tag"] or "latest")
 
 
-def _model_digest(manifest: Path) -> str:
-    data = read_json(manifest, bounds.MANIFEST_BYTES)
-    layers = data.get("layers")
+def _digest_of(manifest: Path, media_type: str) -> str | None:
+    layers = read_json(manifest, bounds.MANIFEST_BYTES).get("layers")
     for layer in layers if isinstance(layers, list) else ():
-        if isinstance(layer, dict) and layer.get("mediaType") == MODEL_LAYER:
+        if isinstance(layer, dict) and layer.get("mediaType") == media_type:
             digest = layer.get("digest")
             if isinstance(digest, str) and _DIGEST.fullmatch(digest):
                 return digest
-    raise ModelFileError(f"this Ollama manifest names no model ({manifest}): pull the model again")
+    return None

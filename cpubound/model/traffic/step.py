@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from cpubound.errors import ModelFileError
 from cpubound.model.label import quant_label
 from cpubound.model.traffic import architectures
@@ -25,11 +27,13 @@ MOST_BYTES = 2**63
 def compute_traffic(spec: ModelSpec, setting: Setting) -> ModelTraffic:
     """Work out what one decode step at a setting reads and writes.
 
-    Sliding-window layers keep the cells of their window only, as llama-bench and the
-    command line tools have it (the library keeps all unless told otherwise).
+    A context that is not given is the one set for the model where it is kept, if it holds the
+    depth, else just enough. Sliding-window layers keep the cells of their window only, as
+    llama-bench and the command line tools have it (the library keeps all unless told otherwise).
 
     Raises ``ModelFileError`` for a model that no llama.cpp could run.
     """
+    setting = _with_own_context(spec, setting)
     batch = setting.batch
     layers = read_layers(spec, flash_attn=setting.flash_attn)
     weights = weight_traffic(spec, layers, setting)
@@ -64,6 +68,13 @@ def compute_traffic(spec: ModelSpec, setting: Setting) -> ModelTraffic:
             f"({format_decimal_bytes(traffic.resident_bytes)}): download it again"
         )
     return traffic
+
+
+def _with_own_context(spec: ModelSpec, setting: Setting) -> Setting:
+    own = spec.default_n_ctx
+    if setting.allocated_context_tokens is not None or own is None or own <= setting.depth_tokens:
+        return setting
+    return structs.replace(setting, allocated_context_tokens=own)
 
 
 def _widened(setting: Setting) -> tuple[str, ...]:
