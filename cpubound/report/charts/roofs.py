@@ -191,7 +191,7 @@ def chart_roofs(profile: MachineProfile) -> Chart:
         name="roofs",
         title="Measured points under measured roofs",
         panels=(draw_roofs(max(rates), peaks, points, title="Operations, GFLOP/s"),),
-        caption=f"The slope is memory, level lines are arithmetic by type of number. {ZOOM_NOTE}",
+        caption="The slope is memory, level lines are arithmetic by type of number.",
         table=roof_table(points, max(rates), max(peaks.values())),
     )
 
