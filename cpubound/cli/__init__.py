@@ -29,6 +29,7 @@ COMMANDS = {
     "doctor": "Show what this machine is, and what slows it.",
     "compare": "Compare two profiles.",
     "roofline": "Show what binds on a roofline, here or on a named machine.",
+    "report": "Write a page with charts of this machine and of models on it.",
     "synth": "Write a synthetic GGUF of a known shape.",
 }
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

@@ -24,7 +24,7 @@ _BASIS = {
     "kernel": "estimated from cpubound's own kernels; llama.cpp was not measured",
     "ceiling": "bytes over read bandwidth only; llama.cpp was not measured: an upper bound",
 }
-_BOUND = {
+BOUNDS = {
     "memory": "memory",
     "kernel": "kernel",
     "attention": "attention",
@@ -212,7 +212,7 @@ def format_depth(depth: int) -> str:
 
 def _limits(predictions: Sequence[Prediction]) -> str:
     """Name what binds, in the order of the columns, each once."""
-    return ", ".join(dict.fromkeys(_BOUND[p.bound] for p in predictions))
+    return ", ".join(dict.fromkeys(BOUNDS[p.bound] for p in predictions))
 
 
 def _plain(value: object) -> str:

@@ -1,0 +1,112 @@
+"""A report as one HTML file that needs nothing else: no network, no fonts, no folder."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from cpubound import __version__
+from cpubound.report.charts.style import LEGEND_PIXELS, PAGE, Chart, config
+from cpubound.report.machine import machine_document
+from cpubound.report.page.contents import ReportContents
+from cpubound.report.page.sections import answer, sections, source_rows
+from cpubound.report.predictions import prediction_document, profile_reference
+from cpubound.report.validation import validation_document
+
+SCHEMA = "cpubound.report/1"
+
+
+def render_report(contents: ReportContents) -> str:
+    """Return the page.
+
+    Names come from files of strangers: the template escapes everything, JSON in it cannot end its
+    element, and the page's own policy runs no script but the two it was made with.
+    """
+    import jinja2
+    import vl_convert
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    # Escapes <, >, & and ' as \uXXXX; what JSON cannot hold is null.
+    environment.policies["json.dumps_function"] = lambda value, **_: _json(value)
+    template = environment.from_string(_part("page.html"))
+    found = sections(contents)
+    charts = {chart.name: _panels(chart) for section in found for chart in section.charts}
+    library = vl_convert.javascript_bundle()
+    script = _part("page.js")
+    return template.render(
+        title=f"cpubound: {_subject(contents)}",
+        answer=answer(contents),
+        sections=found,
+        sources=source_rows(contents.profile, contents),
+        version=__version__,
+        charts={"config": config(PAGE), "legend_pixels": LEGEND_PIXELS, "charts": charts},
+        document=report_document(contents),
+        style=_part("page.css"),
+        library=library,
+        script=script,
+        policy=_policy(library, script),
+    )
+
+
+def report_document(contents: ReportContents) -> dict[str, Any]:
+    """Return ``cpubound.report/1``: the documents that the page's figures are from."""
+    profile = contents.profile
+    return {
+        "schema": SCHEMA,
+        "made": contents.made,
+        "made_by": contents.made_by,
+        "cpubound_version": __version__,
+        "profile": profile_reference(profile),
+        "target_tokens_per_s": contents.target,
+        "machine": machine_document(profile.machine, contents.findings),
+        "bandwidth": [msgspec.to_builtins(row) for row in profile.bandwidth],
+        "noise": msgspec.to_builtins(profile.noise),
+        "summary": [msgspec.to_builtins(p) for p in contents.summary],
+        "models": [
+            prediction_document(model.table[0].model, profile, model.curves, model.prompts)
+            for model in contents.models
+        ],
+        "validations": [validation_document(profile, v) for v in contents.validations],
+    }
+
+
+def _subject(contents: ReportContents) -> str:
+    machine = contents.profile.machine
+    names = list(dict.fromkeys(p.model for p in contents.summary))
+    where = machine.cpu_model or machine.architecture
+    return f"{names[0]} on {where}" if len(names) == 1 else where
+
+
+def _panels(chart: Chart) -> dict[str, Any]:
+    """Return the specifications of a chart's panels, each as wide as its place on the page."""
+    specs = [panel.properties(width="container").to_dict() for panel in chart.panels]
+    padding = {"left": 4, "top": 4, "right": 8 + chart.label_width, "bottom": 4}
+    return {
+        "specs": [spec | {"padding": padding, "config": {}} for spec in specs],
+        "square": chart.is_square,
+    }
+
+
+def _policy(*scripts: str) -> str:
+    """Return a content security policy: these scripts, styles of the page, and no request."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
+    )
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _part(name: str) -> str:
+    return files("cpubound").joinpath("report", "page", name).read_text(encoding="utf-8")

@@ -1,0 +1,286 @@
+"""The parts of a report's page in their order: words, charts, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from cpubound.advise.tune.values import Advice
+from cpubound.advise.values import Finding
+from cpubound.cost.rates import measured_types
+from cpubound.cost.values import Prediction
+from cpubound.errors import CpuboundError
+from cpubound.profile.values import MachineProfile
+from cpubound.report.charts import checks, machine, models, roofs
+from cpubound.report.charts.style import Chart
+from cpubound.report.machine import machine_table
+from cpubound.report.page.contents import ModelContents, ReportContents
+from cpubound.report.predictions import BOUNDS, basis_note, format_depth, format_interval
+from cpubound.report.tables import Table
+from cpubound.units import format_count, format_decimal_bytes, format_significant
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """One part of the page; ``commands`` are lines to paste by the program that they are for."""
+
+    name: str
+    title: str
+    text: tuple[str, ...] = ()
+    tables: tuple[tuple[str, Table], ...] = ()
+    charts: tuple[Chart, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    commands: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What the page opens with: a figure, what it is of, and what else must be known."""
+
+    figure: str
+    unit: str
+    sentence: str
+    notes: tuple[str, ...]
+
+
+def answer(contents: ReportContents) -> Answer:
+    """Return the answer to the first question: how fast is the first model here?"""
+    profile = contents.profile
+    cpu = profile.machine.cpu_model or profile.machine.architecture
+    notes = [] if profile.noise.note is None else [f"Note: {profile.noise.note}."]
+    first = _most_wanted(contents)
+    if first is None:
+        return Answer(
+            figure="–",
+            unit="",
+            sentence=f"No model of this report fits into the memory of this {cpu}.",
+            notes=tuple(notes),
+        )
+    low, high = format_significant(first.low), format_significant(first.high)
+    fits = " It does not fit into this machine's memory." if first.fits_in_memory is False else ""
+    sentence = (
+        f"tokens per second is what {first.model} {first.quant_label} decodes on this {cpu} with "
+        f"{format_count(first.threads, 'thread')} and {models.format_context(first.depth_tokens)}: "
+        f"nine runs in ten give {low} to {high}.{fits}"
+    )
+    if contents.target is not None:
+        notes.insert(0, _target_note(contents))
+    notes.insert(0, basis_note(contents.summary))
+    return Answer(
+        figure=format_significant(first.tokens_per_s),
+        unit="tok/s",
+        sentence=sentence,
+        notes=tuple(notes),
+    )
+
+
+def sections(contents: ReportContents) -> list[Section]:
+    """Return every part that the contents can fill."""
+    found = [_summary(contents)] if len(contents.summary) > 1 else []
+    several = len(contents.models) > 1
+    for place, model in enumerate(contents.models):
+        found += _model_sections(contents, model, f"-{place + 1}" if several else "")
+    found += [*_machine_sections(contents), *_check_sections(contents)]
+    return [section for section in found if section is not None]
+
+
+def _most_wanted(contents: ReportContents) -> Prediction | None:
+    """Return the usual file type of the first model shown."""
+    return contents.summary[0] if contents.summary else None
+
+
+def _target_note(contents: ReportContents) -> str:
+    wanted = format_significant(contents.target or 0.0)
+    enough = [
+        p
+        for model in contents.models
+        for p in model.table
+        if p.depth_tokens == 0 and p.tokens_per_s >= (contents.target or 0.0) and p.fits_in_memory
+    ]
+    if not enough:
+        return f"Nothing here gives {wanted} tok/s."
+    best = max(enough, key=lambda p: p.file_bytes)
+    return (
+        f"The largest file that gives {wanted} tok/s: {best.model} {best.quant_label}, "
+        f"{format_significant(best.tokens_per_s)} tok/s."
+    )
+
+
+def _summary(contents: ReportContents) -> Section:
+    rows = tuple(
+        (
+            p.model,
+            p.quant_label,
+            format_decimal_bytes(p.file_bytes),
+            str(p.threads),
+            "too big" if p.fits_in_memory is False else format_interval(p),
+            BOUNDS[p.bound],
+        )
+        for p in contents.summary
+    )
+    columns = ("model", "file type", "size", "threads", "tok/s [90 % interval]", "limited by")
+    table = Table(columns=columns, rows=rows, right=frozenset({"size", "threads"}))
+    shown = len(contents.models)
+    text = "With an empty context, each with its best number of threads."
+    if 0 < shown < len(contents.summary):
+        text += f" The first {shown} are shown in full below."
+    return Section(name="models", title="Models", text=(text,), tables=(("Models", table),))
+
+
+def _model_sections(
+    contents: ReportContents, model: ModelContents, mark: str
+) -> Iterable[Section | None]:
+    name = model.table[0].model
+    title = f": {name}" if mark else ""
+    usual = [p for p in model.table if p.quant_label == _usual_label(model)]
+    several = len({p.quant_label for p in model.table}) > 1
+    depths = sorted({p.depth_tokens for p in model.table})
+    bars = [p for p in model.table if p.depth_tokens in (depths[0], depths[-1])]
+    speed = [_named(models.chart_contexts(model.curves, contents.target), mark)]
+    if len({models.format_cache_setting(p) for p in model.settings}) > 1:
+        speed.append(_named(models.chart_settings(model.settings), mark))
+    yield Section(
+        name=f"speed{mark}",
+        title=f"How fast it is{title}",
+        text=(f"{name}, token/s with 90 % intervals, each with its best number of threads.",),
+        tables=(("File types and contexts", _speed_table(model)),),
+        charts=tuple(speed),
+    )
+    yield Section(
+        name=f"time{mark}",
+        title=f"Where the time goes{title}",
+        charts=(
+            _named(models.chart_token_time(bars if several else usual), mark),
+            _named(
+                models.chart_memory(model.curves, contents.profile.machine.usable_memory_bytes),
+                mark,
+            ),
+        ),
+    )
+    many = [_named(models.chart_prompts(model.prompts), mark)] if model.prompts else []
+    if len(model.batches) > 1:
+        many.append(_named(models.chart_batches(model.batches), mark))
+    if many:
+        yield Section(
+            name=f"many{mark}", title=f"Prompts and many users{title}", charts=tuple(many)
+        )
+    if model.advice is not None:
+        yield _advice_section(model.advice, mark, title)
+
+
+def _usual_label(model: ModelContents) -> str:
+    return model.settings[0].quant_label if model.settings else model.table[0].quant_label
+
+
+def _speed_table(model: ModelContents) -> Table:
+    """Return a row for each file type and a column for each context."""
+    depths = sorted({p.depth_tokens for p in model.table})
+    found = {(p.quant_label, p.depth_tokens): p for p in model.table}
+    labels = list(dict.fromkeys(p.quant_label for p in model.table))
+    heads = tuple("empty" if depth == 0 else f"at {format_depth(depth)}" for depth in depths)
+    rows = []
+    for label in labels:
+        mine = [found[label, depth] for depth in depths]
+        limits = ", ".join(dict.fromkeys(BOUNDS[p.bound] for p in mine))
+        size = format_decimal_bytes(mine[0].file_bytes)
+        cells = ("too big" if p.fits_in_memory is False else format_interval(p) for p in mine)
+        rows.append((label, size, *cells, limits))
+    return Table(
+        columns=("file type", "size", *heads, "limited by"),
+        rows=tuple(rows),
+        right=frozenset({"size"}),
+    )
+
+
+def _advice_section(advice: Advice, mark: str, title: str) -> Section:
+    r = advice.recommendation
+    kv = "" if (r.kv_type_k, r.kv_type_v) == ("f16", "f16") else f", KV {r.kv_type_k}:{r.kv_type_v}"
+    first = (
+        f"Use {format_count(r.threads, 'thread')} for decode, {r.batch_threads} for prompts, "
+        f"flash-attention {'on' if r.flash_attn else 'off'}{kv}, with "
+        f"{models.format_context(advice.depth_tokens)}: {format_significant(r.tokens_per_s)} tok/s "
+        f"[{format_significant(r.low)}, {format_significant(r.high)}]."
+    )
+    return Section(
+        name=f"set{mark}",
+        title=f"What to set{title}",
+        text=(first, *(f"{reason}." for reason in r.reasons)),
+        commands=tuple(r.commands.items()),
+    )
+
+
+def _machine_sections(contents: ReportContents) -> Iterable[Section | None]:
+    profile = contents.profile
+    yield Section(
+        name="machine",
+        title="This machine",
+        tables=(("What it is", machine_table(profile.machine, ())),),
+        charts=_charts(
+            partial(machine.chart_scaling, profile), partial(machine.chart_working_sets, profile)
+        ),
+    )
+    if profile.engine is not None and measured_types(profile.engine):
+        yield Section(
+            name="roofs",
+            title="What the machine allows, and what llama.cpp reaches",
+            charts=_charts(
+                partial(roofs.chart_rates, profile), partial(roofs.chart_roofs, profile)
+            ),
+        )
+    yield Section(
+        name="findings",
+        title="What slows it, and what to do",
+        text=() if contents.findings else ("Nothing found that would slow it down.",),
+        findings=contents.findings,
+    )
+
+
+def _check_sections(contents: ReportContents) -> Iterable[Section | None]:
+    if contents.validations:
+        yield Section(
+            name="checks",
+            title="How good the predictions are",
+            charts=tuple(
+                _named(checks.chart_validation(v), f"-{n}" if n else "")
+                for n, v in enumerate(contents.validations)
+            ),
+        )
+    noise = _charts(partial(machine.chart_noise, contents.profile))
+    if noise:
+        yield Section(
+            name="noise",
+            title="Noise",
+            text=tuple(f"Warning: {warning}." for warning in contents.profile.warnings),
+            charts=noise,
+        )
+
+
+def _charts(*makers: Callable[[], Chart]) -> tuple[Chart, ...]:
+    """Return the charts that the profile can fill."""
+    found = []
+    for make in makers:
+        try:
+            found.append(make())
+        except CpuboundError:
+            continue
+    return tuple(found)
+
+
+def _named(chart: Chart, mark: str) -> Chart:
+    """Return the chart under a name that no other of the page has."""
+    from dataclasses import replace
+
+    return replace(chart, name=f"{chart.name}{mark}") if mark else chart
+
+
+def source_rows(profile: MachineProfile, contents: ReportContents) -> Sequence[tuple[str, str]]:
+    """Return how the report was made: command, versions, days."""
+    engine = profile.engine
+    return (
+        ("made by", contents.made_by),
+        ("on", contents.made),
+        ("profile of", profile.created[:10]),
+        ("measured by", f"cpubound {profile.cpubound_version}"),
+        ("through", "no engine" if engine is None else f"{engine.name} {engine.version}"),
+    )
