@@ -56,6 +56,7 @@ def command(
     models: tuple[str, ...],
     cpu: str | None,
     plot_path: str | None,
+    plot_width: float,
     style: str,
     json_path: str | None,
     force: bool,
@@ -70,8 +71,8 @@ def command(
     from cpubound.cli.output import check_new_file, print_result
     from cpubound.cli.progress import progress_bar
     from cpubound.profile.file import profile_document
+    from cpubound.report.charts.machine import chart_scaling
     from cpubound.report.fitted_profile import fitted_table, fitted_text
-    from cpubound.report.plots import plot_saturation
     from cpubound.report.profile import bandwidth_table, profile_text
 
     if out is not None:
@@ -112,7 +113,7 @@ def command(
         f"{profile_text(profile, expected_rates(profile))}\n\nSaved as {named}. "
         "Next:  cpubound predict MODEL.gguf   ·   cpubound tune MODEL.gguf"
     )
-    write_picture(plot_path, lambda suffix: plot_saturation(profile, suffix=suffix))
+    write_picture(plot_path, plot_width, lambda: chart_scaling(profile))
     print_result(
         profile_document(profile),
         bandwidth_table(profile),

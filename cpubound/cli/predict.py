@@ -78,6 +78,7 @@ def command(
     flash_attn: bool,
     profile_path: str | None,
     plot_path: str | None,
+    plot_width: float,
     style: str,
     json_path: str | None,
     force: bool,
@@ -195,7 +196,7 @@ def command(
     if beyond:
         notes = f"{notes}\n{beyond}"
     if plot_path is not None:
-        from cpubound.report.plots import plot_predictions
+        from cpubound.report.charts.models import chart_predictions
 
         curves = [
             p
@@ -205,8 +206,7 @@ def command(
             for p in api.predict_at(profile, traffic(spec, tokens, sequences), threads)
         ]
         write_picture(
-            plot_path,
-            lambda suffix: plot_predictions(curves, predictions, profile, suffix=suffix),
+            plot_path, plot_width, lambda: chart_predictions(curves, predictions, profile)
         )
     print_result(
         report.prediction_document(model, profile, predictions, prompts),

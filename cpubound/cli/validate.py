@@ -81,6 +81,7 @@ def command(
     bench_path: str | None,
     profile_path: str | None,
     plot_path: str | None,
+    plot_width: float,
     style: str,
     json_path: str | None,
     force: bool,
@@ -99,7 +100,7 @@ def command(
     from cpubound.model.resolve import file_types_for, resolve_models
     from cpubound.profile.file import load_profile
     from cpubound.report import validation as report
-    from cpubound.report.plots import plot_validation
+    from cpubound.report.charts.checks import chart_validation
     from cpubound.report.profile import noise_line
     from cpubound.report.prompts import (
         prompt_validation_document,
@@ -112,7 +113,9 @@ def command(
         if not models:
             refuse_without("MODEL", "--quant")
         check_picture(plot_path, force=force)
-        _compare_file(bench_path, models, quant, profile_path, plot_path, style, json_path, force)
+        _compare_file(
+            bench_path, models, quant, profile_path, plot_path, plot_width, style, json_path, force
+        )
         return
     if not models:
         raise UsageError("no model given: name one, or give --from FILE")
@@ -176,7 +179,7 @@ def command(
         force=force,
         after=report.validation_summary(validation) + noise_line(profile),
     )
-    write_picture(plot_path, lambda suffix: plot_validation(validation, profile, suffix=suffix))
+    write_picture(plot_path, plot_width, lambda: chart_validation(validation, profile))
 
 
 def _compare_file(
@@ -185,6 +188,7 @@ def _compare_file(
     quant: str | None,
     profile_path: str | None,
     plot_path: str | None,
+    plot_width: float,
     style: str,
     json_path: str | None,
     force: bool,
@@ -193,7 +197,7 @@ def _compare_file(
     from cpubound.model.resolve import resolve_models
     from cpubound.profile.file import load_profile
     from cpubound.report import validation as report
-    from cpubound.report.plots import plot_validation
+    from cpubound.report.charts.checks import chart_validation
     from cpubound.validation.bench_files import validate_from
 
     profile = load_profile(profile_path)
@@ -207,4 +211,4 @@ def _compare_file(
         force=force,
         after=report.validation_summary(validation),
     )
-    write_picture(plot_path, lambda suffix: plot_validation(validation, profile, suffix=suffix))
+    write_picture(plot_path, plot_width, lambda: chart_validation(validation, profile))

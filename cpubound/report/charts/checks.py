@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from cpubound import stats
+from cpubound.profile.values import MachineProfile
 from cpubound.report.charts.style import (
     MOST_LINES,
     SHIFT_DRAG,
@@ -12,6 +13,7 @@ from cpubound.report.charts.style import (
     Chart,
     log_ticks,
 )
+from cpubound.report.predictions import profile_source
 from cpubound.report.validation import validation_table
 from cpubound.validation.cells import Cell, Validation
 
@@ -20,7 +22,7 @@ _SQUARE = 340  # pixels
 _OTHERS = "others"
 
 
-def chart_validation(validation: Validation) -> Chart:
+def chart_validation(validation: Validation, profile: MachineProfile) -> Chart:
     """Draw predicted against observed token/s, both with their intervals, on equal scales."""
     import altair as alt
 
@@ -86,7 +88,8 @@ def chart_validation(validation: Validation) -> Chart:
         panels=(panel,),
         caption=f"{round(summary.coverage * summary.cells)} of {summary.cells} inside the 90 % "
         f"interval, median error {summary.median_abs_error * 100:.1f} %. Vertical: the "
-        "prediction's interval; level: nine tenths of the samples; shaded: within 10 %.",
+        "prediction's interval; level: nine tenths of the samples; shaded: within 10 %. "
+        f"Predicted from {profile_source(profile)}, observed through {validation.engine}.",
         table=validation_table(validation),
     )
 

@@ -11,7 +11,6 @@ from cpubound.errors import MachineError, UsageError
 from cpubound.report.charts.style import LEGEND_PIXELS, PAPER, Chart, config
 
 SUFFIXES = (".svg", ".png", ".pdf")
-DEFAULT_WIDTH_MM = 180
 _PIXELS_PER_MM = 96 / 25.4
 # Panels stand side by side where each is at least so wide.
 _PANEL_PIXELS = 300
@@ -42,7 +41,7 @@ def require_charts() -> None:
         raise MachineError(f"charts need {error.name}: pip install 'cpubound[report]'") from error
 
 
-def draw(chart: Chart, suffix: str, width_mm: float = DEFAULT_WIDTH_MM) -> bytes:
+def draw(chart: Chart, suffix: str, width_mm: float) -> bytes:
     """Return the bytes of a chart's file; the same chart gives the same bytes.
 
     Raises
@@ -84,7 +83,7 @@ def file_spec(chart: Chart, width_mm: float) -> dict[str, Any]:
     return spec
 
 
-def write_chart(chart: Chart, path: Path, width_mm: float = DEFAULT_WIDTH_MM) -> None:
+def write_chart(chart: Chart, path: Path, width_mm: float) -> None:
     """Write a chart's file.
 
     Raises

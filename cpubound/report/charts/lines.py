@@ -118,11 +118,12 @@ def _x(axis: Axis, values: Sequence[float]) -> altair.X:
     low, high = min(values), max(values)
     if low == high:
         low, high = low - 0.5 if not axis.is_logarithmic else low / 2, high + 0.5
-    kind = "log" if axis.is_logarithmic else "linear"
     shown = alt.Axis(title=axis.title, values=list(axis.ticks))
     if axis.label is not None:
         shown = alt.Axis(title=axis.title, values=list(axis.ticks), labelExpr=axis.label)
-    scale = alt.Scale(type=kind, domain=[low, high], nice=False, zero=False)  # type: ignore[arg-type]
+    scale = alt.Scale(domain=[low, high], nice=False, zero=False)
+    if axis.is_logarithmic:
+        scale = alt.Scale(type="log", domain=[low, high], nice=False)
     return alt.X("x:Q", axis=shown, scale=scale)
 
 

@@ -19,6 +19,7 @@ from cpubound.report.charts.style import (
     log_ticks,
     spread_labels,
 )
+from cpubound.report.predictions import profile_source
 from cpubound.report.profile import bandwidth_table
 from cpubound.report.tables import Table
 from cpubound.units import (
@@ -79,7 +80,8 @@ def chart_scaling(profile: MachineProfile) -> Chart:
             f"Every thread up to {max(counts, default=1)} adds bandwidth."
             if knee is None
             else "Dashed: the fewest threads within 3 % of the best."
-        ),
+        )
+        + f" From {profile_source(profile)}.",
         table=bandwidth_table(profile),
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.model.ftype import DEFAULT_FILE_TYPE
+from cpubound.profile.values import MachineProfile
 from cpubound.report.charts.lines import Axis, LinePoint, draw_lines
 from cpubound.report.charts.style import LABEL_WIDTH, Chart, choose_lines, panel_height
-from cpubound.report.predictions import format_depth, format_interval
+from cpubound.report.predictions import format_depth, format_interval, profile_source
 from cpubound.report.prompts import prompt_table
 from cpubound.report.tables import Table
 from cpubound.units import GIB, format_binary_bytes, format_count, format_significant
@@ -69,6 +71,27 @@ def chart_settings(predictions: Sequence[Prediction]) -> Chart:
         panels=(panel,),
         caption=f"{first.quant_label}. {describe_winners(predictions)}",
         table=_context_table(predictions, format_cache_setting, format_interval),
+    )
+
+
+def chart_predictions(
+    curves: Sequence[Prediction], predictions: Sequence[Prediction], profile: MachineProfile
+) -> Chart:
+    """Draw decode speed against the context, and where the time of the predictions goes.
+
+    Parameters
+    ----------
+    curves : the same file types and thread counts at several depths.
+    predictions : a bar each, in a panel for each depth.
+    """
+    speed, time = chart_contexts(curves), chart_token_time(predictions)
+    names = ", ".join(dict.fromkeys(p.model for p in predictions))
+    return replace(
+        speed,
+        title=names,
+        panels=(*speed.panels, *time.panels),
+        caption=f"{speed.caption} Predicted for {profile_source(profile)}; basis: "
+        f"{', '.join(dict.fromkeys(p.basis for p in predictions))}.",
     )
 
 

@@ -18,6 +18,8 @@ from cpubound.report.predictions import prediction_document, profile_reference
 from cpubound.report.validation import validation_document
 
 SCHEMA = "cpubound.report/1"
+# Models in the title.
+_NAMED = 3
 
 
 def render_report(contents: ReportContents) -> str:
@@ -40,7 +42,7 @@ def render_report(contents: ReportContents) -> str:
     library = vl_convert.javascript_bundle()
     script = _part("page.js")
     return template.render(
-        title=f"cpubound: {_subject(contents)}",
+        subject=_subject(contents),
         answer=answer(contents),
         sections=found,
         sources=source_rows(contents.profile, contents),
@@ -79,8 +81,7 @@ def report_document(contents: ReportContents) -> dict[str, Any]:
 def _subject(contents: ReportContents) -> str:
     machine = contents.profile.machine
     names = list(dict.fromkeys(p.model for p in contents.summary))
-    where = machine.cpu_model or machine.architecture
-    return f"{names[0]} on {where}" if len(names) == 1 else where
+    return f"{', '.join(names[:_NAMED])} on {machine.cpu_model or machine.architecture}"
 
 
 def _panels(chart: Chart) -> dict[str, Any]:

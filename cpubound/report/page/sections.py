@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from cpubound.advise.tune.values import Advice
 from cpubound.advise.values import Finding
 from cpubound.cost.rates import measured_types
-from cpubound.cost.values import Prediction
 from cpubound.errors import CpuboundError
 from cpubound.profile.values import MachineProfile
 from cpubound.report.charts import checks, machine, models, roofs
@@ -19,6 +18,11 @@ from cpubound.report.page.contents import ModelContents, ReportContents
 from cpubound.report.predictions import BOUNDS, basis_note, format_depth, format_interval
 from cpubound.report.tables import Table
 from cpubound.units import format_count, format_decimal_bytes, format_significant
+
+_UNCHECKED = (
+    "Nothing was run to check them: `cpubound validate MODEL --json FILE` does, and "
+    "`cpubound report --validation FILE` shows it here."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,20 +53,13 @@ def answer(contents: ReportContents) -> Answer:
     profile = contents.profile
     cpu = profile.machine.cpu_model or profile.machine.architecture
     notes = [] if profile.noise.note is None else [f"Note: {profile.noise.note}."]
-    first = _most_wanted(contents)
-    if first is None:
-        return Answer(
-            figure="–",
-            unit="",
-            sentence=f"No model of this report fits into the memory of this {cpu}.",
-            notes=tuple(notes),
-        )
+    first = contents.summary[0]
     low, high = format_significant(first.low), format_significant(first.high)
     fits = " It does not fit into this machine's memory." if first.fits_in_memory is False else ""
     sentence = (
-        f"tokens per second is what {first.model} {first.quant_label} decodes on this {cpu} with "
-        f"{format_count(first.threads, 'thread')} and {models.format_context(first.depth_tokens)}: "
-        f"nine runs in ten give {low} to {high}.{fits}"
+        f"{first.model} {first.quant_label} on this {cpu}, with "
+        f"{format_count(first.threads, 'thread')} and {models.format_context(first.depth_tokens)}. "
+        f"Nine runs in ten give {low} to {high} tokens per second.{fits}"
     )
     if contents.target is not None:
         notes.insert(0, _target_note(contents))
@@ -81,13 +78,7 @@ def sections(contents: ReportContents) -> list[Section]:
     several = len(contents.models) > 1
     for place, model in enumerate(contents.models):
         found += _model_sections(contents, model, f"-{place + 1}" if several else "")
-    found += [*_machine_sections(contents), *_check_sections(contents)]
-    return [section for section in found if section is not None]
-
-
-def _most_wanted(contents: ReportContents) -> Prediction | None:
-    """Return the usual file type of the first model shown."""
-    return contents.summary[0] if contents.summary else None
+    return [*found, *_machine_sections(contents), _check_section(contents)]
 
 
 def _target_note(contents: ReportContents) -> str:
@@ -128,13 +119,9 @@ def _summary(contents: ReportContents) -> Section:
     return Section(name="models", title="Models", text=(text,), tables=(("Models", table),))
 
 
-def _model_sections(
-    contents: ReportContents, model: ModelContents, mark: str
-) -> Iterable[Section | None]:
+def _model_sections(contents: ReportContents, model: ModelContents, mark: str) -> Iterable[Section]:
     name = model.table[0].model
     title = f": {name}" if mark else ""
-    usual = [p for p in model.table if p.quant_label == _usual_label(model)]
-    several = len({p.quant_label for p in model.table}) > 1
     depths = sorted({p.depth_tokens for p in model.table})
     bars = [p for p in model.table if p.depth_tokens in (depths[0], depths[-1])]
     speed = [_named(models.chart_contexts(model.curves, contents.target), mark)]
@@ -150,27 +137,21 @@ def _model_sections(
     yield Section(
         name=f"time{mark}",
         title=f"Where the time goes{title}",
-        charts=(
-            _named(models.chart_token_time(bars if several else usual), mark),
-            _named(
-                models.chart_memory(model.curves, contents.profile.machine.usable_memory_bytes),
-                mark,
-            ),
-        ),
+        charts=(_named(models.chart_token_time(bars), mark),),
     )
-    many = [_named(models.chart_prompts(model.prompts), mark)] if model.prompts else []
+    memory = contents.profile.machine.usable_memory_bytes
+    many = [models.chart_memory(model.curves, memory)]
+    if model.prompts:
+        many.append(models.chart_prompts(model.prompts))
     if len(model.batches) > 1:
-        many.append(_named(models.chart_batches(model.batches), mark))
-    if many:
-        yield Section(
-            name=f"many{mark}", title=f"Prompts and many users{title}", charts=tuple(many)
-        )
+        many.append(models.chart_batches(model.batches))
+    yield Section(
+        name=f"more{mark}",
+        title=f"Memory, prompts, several users{title}",
+        charts=tuple(_named(chart, mark) for chart in many),
+    )
     if model.advice is not None:
         yield _advice_section(model.advice, mark, title)
-
-
-def _usual_label(model: ModelContents) -> str:
-    return model.settings[0].quant_label if model.settings else model.table[0].quant_label
 
 
 def _speed_table(model: ModelContents) -> Table:
@@ -205,12 +186,12 @@ def _advice_section(advice: Advice, mark: str, title: str) -> Section:
     return Section(
         name=f"set{mark}",
         title=f"What to set{title}",
-        text=(first, *(f"{reason}." for reason in r.reasons)),
+        text=(first, f"Why: {'; '.join(r.reasons)}."),
         commands=tuple(r.commands.items()),
     )
 
 
-def _machine_sections(contents: ReportContents) -> Iterable[Section | None]:
+def _machine_sections(contents: ReportContents) -> Iterable[Section]:
     profile = contents.profile
     yield Section(
         name="machine",
@@ -236,24 +217,21 @@ def _machine_sections(contents: ReportContents) -> Iterable[Section | None]:
     )
 
 
-def _check_sections(contents: ReportContents) -> Iterable[Section | None]:
-    if contents.validations:
-        yield Section(
-            name="checks",
-            title="How good the predictions are",
-            charts=tuple(
-                _named(checks.chart_validation(v), f"-{n}" if n else "")
-                for n, v in enumerate(contents.validations)
-            ),
-        )
-    noise = _charts(partial(machine.chart_noise, contents.profile))
-    if noise:
-        yield Section(
-            name="noise",
-            title="Noise",
-            text=tuple(f"Warning: {warning}." for warning in contents.profile.warnings),
-            charts=noise,
-        )
+def _check_section(contents: ReportContents) -> Section:
+    """Return predicted against observed, and how much the machine moved meanwhile."""
+    validations = tuple(
+        _named(checks.chart_validation(v, contents.profile), f"-{n}" if n else "")
+        for n, v in enumerate(contents.validations)
+    )
+    return Section(
+        name="checks",
+        title="How good the predictions are",
+        text=(
+            *(() if validations else (_UNCHECKED,)),
+            *(f"Warning: {warning}." for warning in contents.profile.warnings),
+        ),
+        charts=(*validations, *_charts(partial(machine.chart_noise, contents.profile))),
+    )
 
 
 def _charts(*makers: Callable[[], Chart]) -> tuple[Chart, ...]:
@@ -269,8 +247,6 @@ def _charts(*makers: Callable[[], Chart]) -> tuple[Chart, ...]:
 
 def _named(chart: Chart, mark: str) -> Chart:
     """Return the chart under a name that no other of the page has."""
-    from dataclasses import replace
-
     return replace(chart, name=f"{chart.name}{mark}") if mark else chart
 
 
