@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "tuning": "what tune chooses beside the best of a full grid",
     "agreement": "our decode rate beside llama-bench's, pair by pair",
     "published": "published rates of machines we never had, replayed with rows held out",
+    "pictures": "the pictures of the documentation, from a kept run",
     "speed": "times and memory of whole commands",
 }
 STANDARD_SET = ("crosscheck", "accuracy", "speed")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound.cli.options import MAX_DEPTH, FiniteRange, IntegerList, profile_option
+from cpubound.cli.options import MAX_DEPTH, FiniteRange, IntegerList, profile_option, refuse_with
 
 if TYPE_CHECKING:
     from cpubound.advise.tune.values import Advice
+    from cpubound.cost.values import Prediction
     from cpubound.model.values import ModelSpec
     from cpubound.profile.values import MachineProfile
-    from cpubound.report.page.contents import ModelContents, ReportContents
+    from cpubound.report.page.contents import ComparisonContents, ModelContents, ReportContents
     from cpubound.validation.cells import Validation
 
 # Models that are shown with all their charts; more are rows of one table.
@@ -58,6 +59,12 @@ BATCH_DEPTH = 1024
     metavar="FILE",
     help="What `validate --json FILE` wrote; may be repeated.",
 )
+@click.option(
+    "--compare",
+    nargs=2,
+    metavar="A.json B.json",
+    help="Two saved profiles: what differs, and their charts laid over each other.",
+)
 @profile_option
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(
@@ -67,6 +74,7 @@ def command(
     depths: tuple[int, ...] | None,
     target: float | None,
     validation_paths: tuple[Path, ...],
+    compare: tuple[str, str] | None,
     profile_path: str | None,
     force: bool,
 ) -> None:
@@ -78,14 +86,20 @@ def command(
     from cpubound.cli.output import check_new_file, write_new_file
     from cpubound.profile.file import load_profile
     from cpubound.report.charts.files import require_charts
-    from cpubound.report.page.render import render_report
+    from cpubound.report.page.render import render_comparison, render_report
     from cpubound.validation.file import read_validation
 
+    if compare is not None:
+        refuse_with("--compare", "--target", "--validation", "--profile")
     check_new_file(html_path, force=force)
     require_charts()
-    profile = load_profile(profile_path)
-    validations = tuple(read_validation(path) for path in validation_paths)
-    page = render_report(gather(models, quant, depths, target, profile, validations))
+    if compare is not None:
+        a, b = map(load_profile, compare)
+        page = render_comparison(gather_comparison(models, quant, depths, a, b))
+    else:
+        profile = load_profile(profile_path)
+        validations = tuple(read_validation(path) for path in validation_paths)
+        page = render_report(gather(models, quant, depths, target, profile, validations))
     write_new_file(html_path, page, force=force)
     click.echo(f"Written: {html_path} ({len(page.encode()) / 1e6:.1f} MB). Open it in a browser.")
 
@@ -125,6 +139,42 @@ def gather(
         validations=validations,
         target=target,
         made_by=" ".join(("cpubound report", *models)),
+        made=datetime.date.today().isoformat(),
+    )
+
+
+def gather_comparison(
+    models: Sequence[str],
+    quant: str | None,
+    depths: Sequence[int] | None,
+    a: MachineProfile,
+    b: MachineProfile,
+) -> ComparisonContents:
+    """Predict each model at its usual file type on both machines.
+
+    Raises
+    ------
+    UsageError, InputError : a model that cannot be read.
+    """
+    import datetime
+
+    from cpubound import api
+    from cpubound.cli.predict import curve_depths
+    from cpubound.model.resolve import resolve_models
+    from cpubound.report.page.contents import ComparisonContents
+
+    specs = [usual_type(resolve_models(name, quant)) for name in models]
+
+    def curve(spec: ModelSpec, profile: MachineProfile) -> tuple[Prediction, ...]:
+        contexts = curve_depths(spec, depths or (0,))
+        return tuple(api.predict(spec, depth=depth, profile=profile) for depth in contexts)
+
+    return ComparisonContents(
+        a=a,
+        b=b,
+        comparison=api.compare(a, b, specs),
+        curves=tuple((curve(spec, a), curve(spec, b)) for spec in specs[:SHOWN_IN_FULL]),
+        made_by=" ".join(("cpubound report --compare A.json B.json", *models)),
         made=datetime.date.today().isoformat(),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -80,7 +79,7 @@ def test_a_place_that_cannot_be_written_is_one_line(
     invoke: Invoke, profile: str, tmp_path: Path
 ) -> None:
     code, _, error = invoke(
-        "report", MODEL, "--profile", profile, "--html", os.path.join(tmp_path, "none", "page.html")
+        "report", MODEL, "--profile", profile, "--html", str(tmp_path / "none" / "page.html")
     )
     assert code == 4
     assert "choose another place" in error

@@ -44,7 +44,7 @@ def chart_contexts(curves: Sequence[Prediction], target: float | None = None) ->
         title="How fast it decodes",
         panels=(panel,),
         caption="Bands hold the speed of nine runs in ten." + _left_out(curves, name, lines),
-        table=_context_table(curves, name, format_interval),
+        table=context_table(curves, name),
     )
 
 
@@ -70,7 +70,7 @@ def chart_settings(predictions: Sequence[Prediction]) -> Chart:
         title="Which setting wins where",
         panels=(panel,),
         caption=f"{first.quant_label}. {describe_winners(predictions)}",
-        table=_context_table(predictions, format_cache_setting, format_interval),
+        table=context_table(predictions, format_cache_setting),
     )
 
 
@@ -278,7 +278,7 @@ def chart_memory(curves: Sequence[Prediction], memory_bytes: int | None) -> Char
         panels=(panel,),
         caption="Weights, cache and recurrent state; programs need a little more."
         + _left_out(curves, name, lines),
-        table=_context_table(curves, name, lambda p: format_binary_bytes(p.resident_bytes)),
+        table=context_table(curves, name, lambda p: format_binary_bytes(p.resident_bytes)),
     )
 
 
@@ -336,10 +336,10 @@ def _left_out(
     return f" Only in the table: {', '.join(missing)}." if missing else ""
 
 
-def _context_table(
+def context_table(
     predictions: Sequence[Prediction],
     name: Callable[[Prediction], str],
-    cell: Callable[[Prediction], str],
+    cell: Callable[[Prediction], str] = format_interval,
 ) -> Table:
     """Return a row for each context and a column for each line."""
     names = list(dict.fromkeys(name(p) for p in predictions))

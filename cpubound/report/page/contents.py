@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cpubound.advise.compare import Comparison
 from cpubound.advise.tune.values import Advice
 from cpubound.advise.values import Finding
 from cpubound.cost.values import Prediction, PromptPrediction
@@ -43,5 +44,20 @@ class ReportContents:
     models: tuple[ModelContents, ...]
     validations: tuple[Validation, ...] = ()
     target: float | None = None
+    made_by: str
+    made: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparisonContents:
+    """A report of two profiles, A and B.
+
+    ``curves`` are a model's predictions on each at the same contexts.
+    """
+
+    a: MachineProfile
+    b: MachineProfile
+    comparison: Comparison
+    curves: tuple[tuple[tuple[Prediction, ...], tuple[Prediction, ...]], ...]
     made_by: str
     made: str

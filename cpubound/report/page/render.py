@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -11,9 +12,18 @@ import msgspec
 
 from cpubound import __version__
 from cpubound.report.charts.style import LEGEND_PIXELS, PAGE, Chart, config
+from cpubound.report.comparison import comparison_document
 from cpubound.report.machine import machine_document
-from cpubound.report.page.contents import ReportContents
-from cpubound.report.page.sections import answer, sections, source_rows
+from cpubound.report.page.contents import ComparisonContents, ReportContents
+from cpubound.report.page.sections import (
+    Answer,
+    Section,
+    answer,
+    comparison_answer,
+    comparison_sections,
+    sections,
+    source_rows,
+)
 from cpubound.report.predictions import prediction_document, profile_reference
 from cpubound.report.validation import validation_document
 
@@ -23,7 +33,38 @@ _NAMED = 3
 
 
 def render_report(contents: ReportContents) -> str:
-    """Return the page.
+    """Return the page of a machine and of models on it."""
+    machine = contents.profile.machine
+    names = list(dict.fromkeys(p.model for p in contents.summary))
+    return _render(
+        contents,
+        subject=f"{', '.join(names[:_NAMED])} on {machine.cpu_model or machine.architecture}",
+        answer=answer(contents),
+        sections=sections(contents),
+        document=report_document(contents),
+    )
+
+
+def render_comparison(contents: ComparisonContents) -> str:
+    """Return the page of two profiles."""
+    return _render(
+        contents,
+        subject="Two machines compared",
+        answer=comparison_answer(contents),
+        sections=comparison_sections(contents),
+        document=comparison_document(contents.a, contents.b, contents.comparison),
+    )
+
+
+def _render(
+    contents: ReportContents | ComparisonContents,
+    *,
+    subject: str,
+    answer: Answer,
+    sections: Sequence[Section],
+    document: Mapping[str, Any],
+) -> str:
+    """Fill the template.
 
     Names come from files of strangers: the template escapes everything, JSON in it cannot end its
     element, and the page's own policy runs no script but the two it was made with.
@@ -36,19 +77,17 @@ def render_report(contents: ReportContents) -> str:
     )
     # Escapes <, >, & and ' as \uXXXX; what JSON cannot hold is null.
     environment.policies["json.dumps_function"] = lambda value, **_: _json(value)
-    template = environment.from_string(_part("page.html"))
-    found = sections(contents)
-    charts = {chart.name: _panels(chart) for section in found for chart in section.charts}
+    charts = {chart.name: _panels(chart) for section in sections for chart in section.charts}
     library = vl_convert.javascript_bundle()
     script = _part("page.js")
-    return template.render(
-        subject=_subject(contents),
-        answer=answer(contents),
-        sections=found,
-        sources=source_rows(contents.profile, contents),
+    return environment.from_string(_part("page.html")).render(
+        subject=subject,
+        answer=answer,
+        sections=sections,
+        sources=source_rows(contents),
         version=__version__,
         charts={"config": config(PAGE), "legend_pixels": LEGEND_PIXELS, "charts": charts},
-        document=report_document(contents),
+        document=document,
         style=_part("page.css"),
         library=library,
         script=script,
@@ -76,12 +115,6 @@ def report_document(contents: ReportContents) -> dict[str, Any]:
         ],
         "validations": [validation_document(profile, v) for v in contents.validations],
     }
-
-
-def _subject(contents: ReportContents) -> str:
-    machine = contents.profile.machine
-    names = list(dict.fromkeys(p.model for p in contents.summary))
-    return f"{', '.join(names[:_NAMED])} on {machine.cpu_model or machine.architecture}"
 
 
 def _panels(chart: Chart) -> dict[str, Any]:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
 
+from cpubound import stats
 from cpubound.advise.tune.values import Advice
 from cpubound.advise.values import Finding
 from cpubound.cost.rates import measured_types
 from cpubound.errors import CpuboundError
 from cpubound.profile.values import MachineProfile
-from cpubound.report.charts import checks, machine, models, roofs
+from cpubound.report.charts import checks, comparison, machine, models, roofs
 from cpubound.report.charts.style import Chart
+from cpubound.report.comparison import comparison_verdict, largest_differences
 from cpubound.report.machine import machine_table
-from cpubound.report.page.contents import ModelContents, ReportContents
-from cpubound.report.predictions import BOUNDS, basis_note, format_depth, format_interval
+from cpubound.report.page.contents import ComparisonContents, ModelContents, ReportContents
+from cpubound.report.predictions import (
+    BOUNDS,
+    basis_note,
+    format_depth,
+    format_interval,
+    profile_source,
+)
 from cpubound.report.tables import Table
-from cpubound.units import format_count, format_decimal_bytes, format_significant
+from cpubound.units import format_count, format_decimal_bytes, format_percent, format_significant
 
+# Rows that say what differs.
+MOST_DIFFERENCES = 10
 _UNCHECKED = (
     "Nothing was run to check them: `cpubound validate MODEL --json FILE` does, and "
     "`cpubound report --validation FILE` shows it here."
@@ -70,6 +81,50 @@ def answer(contents: ReportContents) -> Answer:
         sentence=sentence,
         notes=tuple(notes),
     )
+
+
+def comparison_answer(contents: ComparisonContents) -> Answer:
+    """Return the answer of a comparison: how much faster B is than A."""
+    found = contents.comparison
+    changes = [m.change for m in found.models] or [r.change for r in found.rates]
+    figure = format_percent(stats.median(changes), 0) if changes else "–"
+    of_what = "decode speed" if found.models else "measured rates"
+    return Answer(
+        figure=figure,
+        unit=f"{of_what} of B over A",
+        sentence=comparison_verdict(found),
+        notes=tuple(
+            f"{name}: {profile_source(profile)}."
+            for name, profile in (("A", contents.a), ("B", contents.b))
+        ),
+    )
+
+
+def comparison_sections(contents: ComparisonContents) -> list[Section]:
+    """Return the differences first, then the same charts laid over each other."""
+    a, b = contents.a, contents.b
+    rates = comparison.chart_both_rates(a, b)
+    speeds = [
+        replace(chart, name=f"{chart.name}-{place}")
+        for place, chart in enumerate(starmap(comparison.chart_both_contexts, contents.curves))
+    ]
+    return [
+        Section(
+            name="differences",
+            title="What differs",
+            tables=(("What differs", largest_differences(contents.comparison, MOST_DIFFERENCES)),),
+        ),
+        *(
+            [Section(name="speed", title="How fast they are", charts=tuple(speeds))]
+            if speeds
+            else []
+        ),
+        Section(
+            name="machine",
+            title="What was measured",
+            charts=(comparison.chart_both_read(a, b), *([] if rates is None else [rates])),
+        ),
+    ]
 
 
 def sections(contents: ReportContents) -> list[Section]:
@@ -250,13 +305,22 @@ def _named(chart: Chart, mark: str) -> Chart:
     return replace(chart, name=f"{chart.name}{mark}") if mark else chart
 
 
-def source_rows(profile: MachineProfile, contents: ReportContents) -> Sequence[tuple[str, str]]:
-    """Return how the report was made: command, versions, days."""
-    engine = profile.engine
-    return (
+def source_rows(contents: ReportContents | ComparisonContents) -> list[tuple[str, str]]:
+    """Return how the report was made: command, day, and the profiles' versions."""
+    profiles = [("profile", contents.profile)] if isinstance(contents, ReportContents) else [
+        ("A", contents.a), ("B", contents.b)
+    ]  # fmt: skip
+    return [
         ("made by", contents.made_by),
         ("on", contents.made),
-        ("profile of", profile.created[:10]),
-        ("measured by", f"cpubound {profile.cpubound_version}"),
-        ("through", "no engine" if engine is None else f"{engine.name} {engine.version}"),
-    )
+        *(
+            (name, f"{profile_source(profile)}, cpubound {profile.cpubound_version}, "
+             f"{_engine(profile)}")
+            for name, profile in profiles
+        ),
+    ]  # fmt: skip
+
+
+def _engine(profile: MachineProfile) -> str:
+    engine = profile.engine
+    return "without an engine" if engine is None else f"{engine.name} {engine.version}"
