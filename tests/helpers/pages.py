@@ -58,10 +58,9 @@ def full_profile(**changes: Any) -> MachineProfile:
             PeakRate(dtype="int8", isa="avx2", threads=4, flops_per_s=1e12,
                      samples_flops_per_s=(1e12,)),
         ),
-        **changes,
     )  # fmt: skip
     own = build_measurement(4, 28.0 * GB, kernel="gemv_q8_0", flops_per_pass=240_000_000)
-    return msgspec.structs.replace(profile, bandwidth=(*profile.bandwidth, own))
+    return msgspec.structs.replace(profile, **{"bandwidth": (*profile.bandwidth, own), **changes})
 
 
 def build_contents(

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import GB, build_profile
-from pages import build_contents, full_profile, renamed
+from builders import GB, build_machine, build_profile
+from pages import MODEL, build_contents, full_profile, renamed
 
-from cpubound.report.page.render import render_report, report_document
+from cpubound.cli.report import gather_comparison
+from cpubound.report.page.render import render_comparison, render_report, report_document
+from cpubound.report.page.sections import MOST_DIFFERENCES
 
 LARGEST_BYTES = 3_000_000
 HOSTILE = (
@@ -160,3 +162,30 @@ def test_without_a_model_it_is_about_the_machine_and_well_known_models() -> None
     assert "llama-3.1-8b" in page
     assert 'id="speed' not in page
     assert 'id="machine"' in page
+
+
+class TestComparison:
+    A = full_profile()
+    B = full_profile(warnings=("b",), machine=build_machine(8, cpu_model="Other CPU"))
+
+    def page(self, models: tuple[str, ...] = (MODEL,)) -> str:
+        return render_comparison(gather_comparison(models, None, (0, 4096), self.A, self.B))
+
+    def test_differences_come_first_and_are_at_most_ten(self) -> None:
+        page = self.page()
+        first = page[page.index("<h2") : page.index('id="speed"')]
+        assert "What differs" in first
+        assert "Other CPU" in first
+        assert 2 <= first.count("<tr>") <= MOST_DIFFERENCES + 1
+
+    def test_both_are_drawn_over_each_other(self) -> None:
+        charts = json_of(self.page(), "charts")["charts"]
+        assert {*charts} == {"both-contexts-0", "both-read", "both-rates"}
+        for chart in charts.values():
+            rows = [row for rows in chart["specs"][0]["datasets"].values() for row in rows]
+            assert {row["name"] for row in rows if "name" in row} == {"A", "B"}
+
+    def test_without_a_model_measured_rates_are_compared(self) -> None:
+        page = self.page(())
+        assert "measured rates of B over A" in page
+        assert json_of(page, "document")["schema"] == "cpubound.comparison/1"
