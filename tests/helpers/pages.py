@@ -134,3 +134,9 @@ def renamed(contents: ReportContents, name: str) -> ReportContents:
         findings=(Finding(code="x", severity="warning", evidence={}, message=name, remedy=name),),
         made_by=name,
     )
+
+
+def drawn_rows(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every row of data in a specification."""
+    tables = [*spec.get("datasets", {}).values(), spec.get("data", {}).get("values", [])]
+    return [row for rows in tables for row in rows]

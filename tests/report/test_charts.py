@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import MODEL, build_contents, full_profile, observed
+from pages import MODEL, build_contents, drawn_rows, full_profile, observed
 
 from cpubound.cost.law import law_band
 from cpubound.cost.predict import weights_bandwidth
@@ -78,13 +78,7 @@ def all_charts(contents: ReportContents) -> list[Chart]:
 
 
 def rows_of(chart: Chart) -> list[dict[str, Any]]:
-    """Return every row of data that the chart's panels draw."""
-    return [
-        row
-        for panel in chart.panels
-        for rows in panel.to_dict()["datasets"].values()
-        for row in rows
-    ]
+    return [row for panel in chart.panels for row in drawn_rows(panel.to_dict())]
 
 
 def test_every_chart_draws_and_tells_its_units_and_numbers(contents: ReportContents) -> None:

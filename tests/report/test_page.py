@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from builders import GB, build_machine, build_profile
-from pages import MODEL, build_contents, full_profile, renamed
+from pages import MODEL, build_contents, drawn_rows, full_profile, renamed
 
 from cpubound.cli.report import gather_comparison
 from cpubound.report.page.render import render_comparison, render_report, report_document
@@ -34,6 +34,7 @@ class Elements(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
+        self.is_script = False
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: list[tuple[dict[str, str | None], str]] = []
         self.feed(page)
@@ -41,11 +42,14 @@ class Elements(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
+        self.is_script = tag == "script"
+
+    def handle_endtag(self, tag: str) -> None:
+        self.is_script = False
 
     def handle_data(self, data: str) -> None:
-        tag, attributes = self.elements[-1] if self.elements else ("", {})
-        if tag == "script":
-            self.scripts.append((attributes, data))
+        if self.is_script:
+            self.scripts.append((self.elements[-1][1], data))
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +186,7 @@ class TestComparison:
         charts = json_of(self.page(), "charts")["charts"]
         assert {*charts} == {"both-contexts-0", "both-read", "both-rates"}
         for chart in charts.values():
-            rows = [row for rows in chart["specs"][0]["datasets"].values() for row in rows]
+            rows = drawn_rows(chart["specs"][0])
             assert {row["name"] for row in rows if "name" in row} == {"A", "B"}
 
     def test_without_a_model_measured_rates_are_compared(self) -> None:

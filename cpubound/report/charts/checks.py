@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from cpubound import stats
 from cpubound.profile.values import MachineProfile
@@ -11,6 +12,7 @@ from cpubound.report.charts.style import (
     SHIFT_DRAG,
     SHIFT_WHEEL,
     Chart,
+    chart_of,
     log_ticks,
 )
 from cpubound.report.predictions import profile_source
@@ -47,8 +49,8 @@ def chart_validation(validation: Validation, profile: MachineProfile) -> Chart:
         {"observed": end, "predicted": end, "low": end * (1 - NEAR), "high": end * (1 + NEAR)}
         for end in (low, high)
     ]
-    diagonal = alt.Chart(alt.Data(values=ends))
-    base = alt.Chart(alt.Data(values=rows))
+    diagonal = chart_of(ends)
+    base = chart_of(rows)
     color_scale = alt.Scale(domain=common, range="category")
     zoom = alt.selection_interval(
         bind="scales", zoom=SHIFT_WHEEL, translate=SHIFT_DRAG, name="zoom"
@@ -94,7 +96,7 @@ def chart_validation(validation: Validation, profile: MachineProfile) -> Chart:
     )
 
 
-def _row(cell: Cell, kind: str) -> dict[str, object]:
+def _row(cell: Cell, kind: str) -> dict[str, Any]:
     p = cell.prediction
     rates = [p.batch / seconds for seconds in cell.samples_s]
     return {

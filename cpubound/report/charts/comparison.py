@@ -11,7 +11,7 @@ from cpubound.profile.values import MachineProfile
 from cpubound.report.charts.lines import Axis, LinePoint, draw_lines
 from cpubound.report.charts.models import context_axis, context_table
 from cpubound.report.charts.roofs import type_rates
-from cpubound.report.charts.style import LABEL_WIDTH, Chart, panel_height
+from cpubound.report.charts.style import LABEL_WIDTH, Chart, chart_of, panel_height
 from cpubound.report.tables import Table
 from cpubound.units import GB, format_percent, format_significant
 
@@ -77,7 +77,7 @@ def chart_both_rates(a: MachineProfile, b: MachineProfile) -> Chart | None:
         for name in NAMES
     ]
     bars = (
-        alt.Chart(alt.Data(values=rows))
+        chart_of(rows)
         .mark_bar()
         .encode(
             x=alt.X("rate:Q", title="GB/s"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cpubound.report.charts.style import DASHES, HEIGHT, LABEL_WIDTH, spread_labels
+from cpubound.report.charts.style import DASHES, HEIGHT, LABEL_WIDTH, chart_of, spread_labels
 
 if TYPE_CHECKING:
     import altair
@@ -63,7 +63,7 @@ def draw_lines(
     ends = {name: points[-1].y for name, points in lines.items()}
     highest = [point.high or point.y for points in lines.values() for point in points]
     top = _HEADROOM * max(*highest, *levels.values(), 0.0)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": name,
             "x": point.x,
@@ -78,7 +78,7 @@ def draw_lines(
     x = _x(axis, [row["x"] for row in rows])
     y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=[0, top]))
     color = alt.Color("name:N", scale=alt.Scale(domain=names, range="category"), legend=None)
-    base = alt.Chart(alt.Data(values=rows))
+    base = chart_of(rows)
     layers: list[alt.Chart] = []
     if any(row["low"] is not None for row in rows):
         low = alt.Y("low:Q", title=None, scale=alt.Scale(domain=[0, top]))
@@ -109,7 +109,8 @@ def draw_lines(
     layers.append(targets.encode(x=x, y=y, tooltip=tooltip))
     layers += _references(levels, top, rows, x)
     layers.append(_labels(ends, top, rows, x, color))
-    return alt.layer(*layers).properties(title=title, height=HEIGHT)
+    panel: altair.LayerChart = alt.layer(*layers).properties(title=title, height=HEIGHT)
+    return panel
 
 
 def _x(axis: Axis, values: Sequence[float]) -> altair.X:
@@ -136,7 +137,7 @@ def _references(
         return []
     right = max(row["x"] for row in rows)
     values = [{"text": text, "y": level, "x": right} for text, level in levels.items()]
-    base = alt.Chart(alt.Data(values=values))
+    base = chart_of(values)
     y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=[0, top]))
     return [
         base.mark_rule(style="reference").encode(y=y),
@@ -157,8 +158,9 @@ def _labels(
     right = max(row["x"] for row in rows)
     places = spread_labels(ends, top)
     values = [{"name": name, "x": right, "y": place} for name, place in places.items()]
-    marks = alt.Chart(alt.Data(values=values)).mark_text(
+    marks = chart_of(values).mark_text(
         align="left", baseline="middle", dx=9, fontSize=11, fontWeight=600, limit=LABEL_WIDTH - 12
     )
     y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=[0, top]))
-    return marks.encode(x=x, y=y, text="name:N", color=color)
+    labels: altair.Chart = marks.encode(x=x, y=y, text="name:N", color=color)
+    return labels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from cpubound import stats
 from cpubound.cost.law import fit_law, law_band
@@ -15,6 +16,7 @@ from cpubound.report.charts.style import (
     LABEL_WIDTH,
     Chart,
     binary_ticks,
+    chart_of,
     choose_lines,
     log_ticks,
     spread_labels,
@@ -27,6 +29,9 @@ from cpubound.units import (
     format_binary_bytes,
     format_significant,
 )
+
+if TYPE_CHECKING:
+    import altair
 
 PAGES = {
     "anon_4k": "4 KiB pages",
@@ -88,7 +93,7 @@ def chart_scaling(profile: MachineProfile) -> Chart:
 
 def _scaling_panel(
     profile: MachineProfile, series: Sequence[tuple[str, str]], title: str, knee: int | None
-) -> object:
+) -> altair.LayerChart:
     import altair as alt
 
     named = {_kernel_name(kernel, page_kind): (kernel, page_kind) for kernel, page_kind in series}
@@ -112,17 +117,15 @@ def _scaling_panel(
     ]
     layers = []
     if curves:
-        base = alt.Chart(alt.Data(values=curves))
+        base = chart_of(curves)
         low = alt.Y("low:Q", title=None, scale=y_scale)
         layers.append(base.mark_area(opacity=0.14).encode(x=x, y=low, y2="high:Q", color=color))
         dash = alt.StrokeDash("name:N", scale=dash_scale, legend=None)
         layers.append(base.mark_line().encode(x=x, y=y, color=color, strokeDash=dash))
-    samples = alt.Chart(alt.Data(values=dots)).mark_point(filled=True, size=16, opacity=0.5)
+    samples = chart_of(dots).mark_point(filled=True, size=16, opacity=0.5)
     layers.append(samples.encode(x=x, y=y, color=color, tooltip=tooltip))
     if knee is not None:
-        mark = alt.Chart(
-            alt.Data(values=[{"threads": knee, "rate": 0, "text": f"saturates at {knee}"}])
-        )
+        mark = chart_of([{"threads": knee, "rate": 0, "text": f"saturates at {knee}"}])
         layers.append(mark.mark_rule(style="reference").encode(x=x))
         layers.append(
             mark.mark_text(style="note", align="right", dx=-5, dy=-6).encode(
@@ -134,14 +137,15 @@ def _scaling_panel(
         {"name": name, "threads": counts[-1] + 0.2, "rate": place}
         for name, place in spread_labels(ends, top).items()
     ]
-    text = alt.Chart(alt.Data(values=labels)).mark_text(
+    text = chart_of(labels).mark_text(
         align="left", dx=6, fontSize=11, fontWeight=600, limit=LABEL_WIDTH
     )
     layers.append(text.encode(x=x, y=y, text="name:N", color=color))
-    return alt.layer(*layers).properties(title=title, height=HEIGHT)
+    panel: altair.LayerChart = alt.layer(*layers).properties(title=title, height=HEIGHT)
+    return panel
 
 
-def _dots(name: str, place: int, rows: Mapping[int, Measurement]) -> Iterator[dict[str, object]]:
+def _dots(name: str, place: int, rows: Mapping[int, Measurement]) -> Iterator[dict[str, Any]]:
     """Yield every sample, a little beside its thread count so that none hides another."""
     for threads, row in rows.items():
         for number, seconds in enumerate(row.samples_s):
@@ -154,7 +158,7 @@ def _dots(name: str, place: int, rows: Mapping[int, Measurement]) -> Iterator[di
             }
 
 
-def _curve(name: str, rows: Mapping[int, Measurement]) -> list[dict[str, object]]:
+def _curve(name: str, rows: Mapping[int, Measurement]) -> list[dict[str, Any]]:
     """Return the law and its band between the first and the last thread count measured."""
     if len(rows) < 2:
         return []
@@ -209,7 +213,7 @@ def chart_working_sets(profile: MachineProfile) -> Chart:
 
 def _working_set_panel(
     values: Mapping[int, float], levels: Mapping[str, int], title: str, unit: str
-) -> object:
+) -> altair.LayerChart:
     import altair as alt
 
     sizes = sorted(values)
@@ -234,14 +238,14 @@ def _working_set_panel(
         alt.Tooltip("text:N", title="working set"),
         alt.Tooltip("value:Q", title=unit, format=".3~r"),
     ]
-    base = alt.Chart(alt.Data(values=rows))
+    base = chart_of(rows)
     marks = [
         {"size": size, "value": high, "text": name}
         for name, size in levels.items()
         if sizes[0] <= size <= sizes[-1]
     ]
-    bounds = alt.Chart(alt.Data(values=marks))
-    return alt.layer(
+    bounds = chart_of(marks)
+    panel: altair.LayerChart = alt.layer(
         bounds.mark_rule(style="reference").encode(x=x),
         bounds.mark_text(style="note", align="left", baseline="top", dx=4, dy=2).encode(
             x=x, y=y, text="text:N"
@@ -249,6 +253,7 @@ def _working_set_panel(
         base.mark_line().encode(x=x, y=y),
         base.mark_point(filled=True, size=40, opacity=1).encode(x=x, y=y, tooltip=tooltip),
     ).properties(title=title, height=HEIGHT)
+    return panel
 
 
 def _working_set_table(points: Sequence[WorkingSetPoint]) -> Table:
@@ -278,7 +283,7 @@ def chart_noise(profile: MachineProfile) -> Chart:
         raise UsageError("the profile holds no samples of noise: run `cpubound calibrate` again")
     low, high = fences(samples)
     kinds = ["within", "far from the rest"]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"n": place + 1, "value": value, "kind": kinds[not low <= value <= high]}
         for place, value in enumerate(samples)
     ]
@@ -288,8 +293,8 @@ def chart_noise(profile: MachineProfile) -> Chart:
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(format=".0%"))
     x_axis = alt.Axis(title="samples, in the order they were taken", format="d", tickMinStep=1)
     x = alt.X("n:Q", axis=x_axis, scale=alt.Scale(domain=[0, len(samples) + 1], nice=False))
-    base = alt.Chart(alt.Data(values=rows))
-    band = alt.Chart(alt.Data(values=[{"low": low, "high": high}]))
+    base = chart_of(rows)
+    band = chart_of([{"low": low, "high": high}])
     panel = alt.layer(
         band.mark_rect(style="band").encode(y=alt.Y("low:Q", title=None, scale=scale), y2="high:Q"),
         base.mark_line(strokeWidth=0.8, opacity=0.5).encode(x=x, y=y),

@@ -9,7 +9,7 @@ from cpubound.cost.values import Prediction, PromptPrediction
 from cpubound.model.ftype import DEFAULT_FILE_TYPE
 from cpubound.profile.values import MachineProfile
 from cpubound.report.charts.lines import Axis, LinePoint, draw_lines
-from cpubound.report.charts.style import LABEL_WIDTH, Chart, choose_lines, panel_height
+from cpubound.report.charts.style import LABEL_WIDTH, Chart, chart_of, choose_lines, panel_height
 from cpubound.report.predictions import format_depth, format_interval, profile_source
 from cpubound.report.prompts import prompt_table
 from cpubound.report.tables import Table
@@ -134,7 +134,7 @@ def chart_token_time(predictions: Sequence[Prediction]) -> Chart:
         totals = [{"name": name(p), "ms": p.seconds.total * 1e3} for p in here]
         x = alt.X("ms:Q", title="ms", scale=alt.Scale(domain=[0, longest]))
         y = alt.Y("name:N", title=None, sort=bars, scale=alt.Scale(domain=bars))
-        parts = alt.Chart(alt.Data(values=rows)).mark_bar(height={"band": 0.72}).encode(
+        parts = chart_of(rows).mark_bar(height={"band": 0.72}).encode(
             x=x,
             y=y,
             color=alt.Color("part:N", scale=alt.Scale(domain=list(PARTS), range="category")),
@@ -145,7 +145,7 @@ def chart_token_time(predictions: Sequence[Prediction]) -> Chart:
                 alt.Tooltip("ms:Q", title="ms", format=".3~r"),
             ],
         )  # fmt: skip
-        sums = alt.Chart(alt.Data(values=totals)).mark_text(style="plain", align="left", dx=5)
+        sums = chart_of(totals).mark_text(style="plain", align="left", dx=5)
         title = f"Time of a token, {format_context(depth)}"
         panels.append(
             alt.layer(

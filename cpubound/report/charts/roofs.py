@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cpubound.cost.interval import NORMAL_90
 from cpubound.cost.predict import MEMORY_BOUND_SHARE, weights_bandwidth
@@ -17,6 +17,7 @@ from cpubound.report.charts.style import (
     SHIFT_DRAG,
     SHIFT_WHEEL,
     Chart,
+    chart_of,
     log_ticks,
     panel_height,
 )
@@ -96,7 +97,7 @@ def chart_rates(profile: MachineProfile) -> Chart:
     rates = type_rates(profile, threads)
     order = [rate.type for rate in rates]
     roof = rates[0].roof_bytes_per_s / GB
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "type": rate.type,
             "rate": rate.bytes_per_s / GB,
@@ -111,7 +112,7 @@ def chart_rates(profile: MachineProfile) -> Chart:
     top = 1.18 * max(roof, *(row["high"] for row in rows), *(row["own"] or 0 for row in rows))
     scale = alt.Scale(domain=[0, top])
     y = alt.Y("type:N", sort=order, title=None, scale=alt.Scale(domain=order))
-    base = alt.Chart(alt.Data(values=rows))
+    base = chart_of(rows)
     x = alt.X("rate:Q", title="GB/s", scale=scale)
     bars = base.mark_bar(height={"band": 0.66}).encode(
         x=x,
@@ -135,7 +136,7 @@ def chart_rates(profile: MachineProfile) -> Chart:
     shares = base.mark_text(style="inside", align="left", dx=6).encode(
         x=alt.XDatum(0, scale=scale), y=y, text="share:N"
     )
-    roof_row = alt.Chart(alt.Data(values=[{"roof": roof, "text": f"roof {roof:.1f}"}]))
+    roof_row = chart_of([{"roof": roof, "text": f"roof {roof:.1f}"}])
     roof_x = alt.X("roof:Q", scale=scale)
     line = roof_row.mark_rule(style="reference").encode(x=roof_x)
     name = roof_row.mark_text(style="note", align="left", baseline="bottom", dx=3, y=-2).encode(
@@ -285,7 +286,7 @@ def draw_roofs(
         {"kind": p.kind, "name": p.name, "intensity": p.intensity, "gflops": p.flops_per_s / GIGA}
         for p in points
     ]
-    marks = alt.Chart(alt.Data(values=rows))
+    marks = chart_of(rows)
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range="symbol"))
     if by_name:
         shape = alt.Shape("name:N", scale=alt.Scale(range="symbol"))
@@ -293,13 +294,11 @@ def draw_roofs(
         bind="scales", zoom=SHIFT_WHEEL, translate=SHIFT_DRAG, name="zoom"
     )
     layers = [
-        alt.Chart(alt.Data(values=roofs))
-        .mark_line(style="roof", clip=True)
-        .encode(x=x, y=y, detail="roof:N"),
-        alt.Chart(alt.Data(values=names))
+        chart_of(roofs).mark_line(style="roof", clip=True).encode(x=x, y=y, detail="roof:N"),
+        chart_of(names)
         .mark_text(style="note", align="right", dy=-7)
         .encode(x=x, y=y, text="text:N"),
-        alt.Chart(alt.Data(values=[slope]))
+        chart_of([slope])
         .mark_text(style="note", align="left", dx=22, dy=4)
         .encode(x=x, y=y, text="text:N"),
         marks.mark_point(filled=True, size=58, opacity=0.85, clip=True)
@@ -316,7 +315,8 @@ def draw_roofs(
         )
         .add_params(zoom),
     ]
-    return alt.layer(*layers).properties(title=title, height=HEIGHT + 60)
+    panel: altair.LayerChart = alt.layer(*layers).properties(title=title, height=HEIGHT + 60)
+    return panel
 
 
 def roof_table(points: Sequence[RoofPoint], bandwidth: float, peak: float) -> Table:

@@ -138,6 +138,13 @@ def config(palette: Palette) -> dict[str, Any]:
     }
 
 
+def chart_of(rows: Sequence[Mapping[str, Any]]) -> altair.Chart:
+    """Return a chart of these rows that has no mark yet."""
+    import altair
+
+    return altair.Chart({"values": list(rows)})
+
+
 def panel_height(rows: int) -> int:
     """Return the height of a panel of bars."""
     return _ROW_HEIGHT * max(rows, 1)

@@ -28,6 +28,8 @@ from cpubound.report.predictions import prediction_document, profile_reference
 from cpubound.report.validation import validation_document
 
 SCHEMA = "cpubound.report/1"
+# What the page's own script takes from the library.
+_EXPORTS = "window.vegaEmbed = vegaEmbed;"
 # Models in the title.
 _NAMED = 3
 
@@ -78,7 +80,7 @@ def _render(
     # Escapes <, >, & and ' as \uXXXX; what JSON cannot hold is null.
     environment.policies["json.dumps_function"] = lambda value, **_: _json(value)
     charts = {chart.name: _panels(chart) for section in sections for chart in section.charts}
-    library = vl_convert.javascript_bundle()
+    library = vl_convert.javascript_bundle(_EXPORTS)
     script = _part("page.js")
     return environment.from_string(_part("page.html")).render(
         subject=subject,
@@ -143,4 +145,4 @@ def _json(value: Any) -> str:
 
 
 def _part(name: str) -> str:
-    return files("cpubound").joinpath("report", "page", name).read_text(encoding="utf-8")
+    return files("cpubound").joinpath(f"report/page/{name}").read_text(encoding="utf-8")
