@@ -91,7 +91,7 @@ def chart_both_rates(a: MachineProfile, b: MachineProfile) -> Chart | None:
             ],
         )
         .properties(
-            title="llama.cpp goes through weights, GB/s at the most threads of each",
+            title="Weights, GB/s",
             height=panel_height(len(types)),
         )
     )

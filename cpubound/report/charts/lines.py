@@ -119,7 +119,7 @@ def _x(axis: Axis, values: Sequence[float]) -> altair.X:
     low, high = min(values), max(values)
     if low == high:
         low, high = low - 0.5 if not axis.is_logarithmic else low / 2, high + 0.5
-    shown = alt.Axis(title=axis.title, values=list(axis.ticks))
+    shown = alt.Axis(title=axis.title, values=list(axis.ticks), format=",d")
     if axis.label is not None:
         shown = alt.Axis(title=axis.title, values=list(axis.ticks), labelExpr=axis.label)
     scale = alt.Scale(domain=[low, high], nice=False, zero=False)

@@ -160,7 +160,7 @@ def chart_rates(profile: MachineProfile) -> Chart:
         right=frozenset(columns[1:5]),
     )  # fmt: skip
     panel = alt.layer(bars, errors, own, shares, line, name).properties(
-        title=f"llama.cpp goes through weights, GB/s at {format_count(threads, 'thread')}",
+        title=f"Weights, GB/s at {format_count(threads, 'thread')}",
         height=panel_height(len(order)),
     )
     return Chart(

@@ -30,17 +30,16 @@ from cpubound.report.validation import validation_document
 SCHEMA = "cpubound.report/1"
 # What the page's own script takes from the library.
 _EXPORTS = "window.vegaEmbed = vegaEmbed;"
-# Models in the title.
-_NAMED = 3
 
 
 def render_report(contents: ReportContents) -> str:
     """Return the page of a machine and of models on it."""
     machine = contents.profile.machine
-    names = list(dict.fromkeys(p.model for p in contents.summary))
+    cpu = machine.cpu_model or machine.architecture
+    names = list(dict.fromkeys(model.table[0].model for model in contents.models))
     return _render(
         contents,
-        subject=f"{', '.join(names[:_NAMED])} on {machine.cpu_model or machine.architecture}",
+        subject=f"{', '.join(names)} on {cpu}" if names else cpu,
         answer=answer(contents),
         sections=sections(contents),
         document=report_document(contents),
@@ -51,7 +50,7 @@ def render_comparison(contents: ComparisonContents) -> str:
     """Return the page of two profiles."""
     return _render(
         contents,
-        subject="Two machines compared",
+        subject="Two profiles compared",
         answer=comparison_answer(contents),
         sections=comparison_sections(contents),
         document=comparison_document(contents.a, contents.b, contents.comparison),

@@ -166,7 +166,7 @@ def _summary(contents: ReportContents) -> Section:
         for p in contents.summary
     )
     columns = ("model", "file type", "size", "threads", "tok/s [90 % interval]", "limited by")
-    table = Table(columns=columns, rows=rows, right=frozenset({"size", "threads"}))
+    table = Table(columns=columns, rows=rows, right=frozenset(columns[2:5]))
     shown = len(contents.models)
     text = "With an empty context, each with its best number of threads."
     if 0 < shown < len(contents.summary):
@@ -225,7 +225,7 @@ def _speed_table(model: ModelContents) -> Table:
     return Table(
         columns=("file type", "size", *heads, "limited by"),
         rows=tuple(rows),
-        right=frozenset({"size"}),
+        right=frozenset({"size", *heads}),
     )
 
 
