@@ -20,6 +20,7 @@ from cpubound.foreign import visible
 
 COMMANDS = {
     "calibrate": "Measure this machine, and llama.cpp on it.",
+    "show": "Print a saved profile again.",
     "predict": "Say how fast a model will decode.",
     "validate": "Run llama.cpp and show predicted beside observed.",
     "tune": "Choose threads and settings for a model.",

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pages import MODEL, build_contents, drawn_rows, full_profile, observed
 
 from cpubound.cost.law import law_band
-from cpubound.cost.predict import weights_bandwidth
 from cpubound.errors import UsageError
 from cpubound.model.resolve import resolve_model
 from cpubound.report.charts import checks, machine, models, roofs
@@ -219,17 +218,6 @@ def test_samples_far_from_the_rest_are_marked() -> None:
     rows = [row for row in rows_of(machine.chart_noise(PROFILE)) if "kind" in row]
     assert [row["value"] for row in rows if row["kind"] == "far from the rest"] == [0.5]
     assert len(rows) == len(PROFILE.noise.relative_samples)
-
-
-def test_a_type_is_limited_by_memory_only_near_the_roof() -> None:
-    rates = roofs.type_rates(PROFILE, 2)
-    roof = weights_bandwidth(PROFILE, 2)
-    assert roof is not None
-    assert {rate.limit for rate in rates if rate.bytes_per_s < 0.7 * roof} == {"kernel"}
-    assert {rate.limit for rate in rates if rate.bytes_per_s > 0.9 * roof} <= {"memory"}
-    assert [rate.bytes_per_s for rate in rates] == sorted(
-        (rate.bytes_per_s for rate in rates), reverse=True
-    )
 
 
 def test_measured_points_are_operations_over_the_bytes_read() -> None:

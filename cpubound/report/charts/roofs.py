@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cpubound.cost.interval import NORMAL_90
-from cpubound.cost.predict import MEMORY_BOUND_SHARE, weights_bandwidth
 from cpubound.cost.rates import grid_of, measured_types, table_at, weight_rate
 from cpubound.errors import UsageError
 from cpubound.model.quant import quant_type
@@ -24,6 +23,7 @@ from cpubound.report.charts.style import (
 from cpubound.report.profile import USUAL_COLUMNS
 from cpubound.report.roofline_document import MachineLine
 from cpubound.report.tables import Table
+from cpubound.report.type_rates import rate_table, type_rates
 from cpubound.theory.analysis import Roofline
 from cpubound.units import GB, format_count, format_rate, format_significant
 
@@ -31,55 +31,6 @@ if TYPE_CHECKING:
     import altair
 
 GIGA = 1e9
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TypeRate:
-    """How fast llama.cpp goes through weights of a type, beside what the machine allows.
-
-    ``kernel_bytes_per_s`` is what our own kernel reaches, None where there is none.
-    """
-
-    type: str
-    threads: int
-    bytes_per_s: float
-    relative_error: float
-    kernel_bytes_per_s: float | None
-    roof_bytes_per_s: float
-
-    @property
-    def share(self) -> float:
-        """Of the read bandwidth at as many threads."""
-        return self.bytes_per_s / self.roof_bytes_per_s
-
-    @property
-    def limit(self) -> str:
-        """What sets the rate: ``memory`` or ``kernel``."""
-        return "memory" if self.share >= MEMORY_BOUND_SHARE else "kernel"
-
-
-def type_rates(profile: MachineProfile, threads: int) -> tuple[TypeRate, ...]:
-    """Return llama.cpp's rate for each type that was measured, the fastest first."""
-    roof = weights_bandwidth(profile, threads)
-    if profile.engine is None or roof is None:
-        return ()
-    found = []
-    for name in measured_types(profile.engine):
-        rate = weight_rate(profile.engine, name, USUAL_COLUMNS, threads)
-        if rate is None:
-            continue
-        own = profile.measurements(f"gemv_{name.lower()}", "anon_4k").get(threads)
-        found.append(
-            TypeRate(
-                type=name,
-                threads=threads,
-                bytes_per_s=rate.bytes_per_s,
-                relative_error=rate.relative_error,
-                kernel_bytes_per_s=None if own is None else own.median_bytes_per_s,
-                roof_bytes_per_s=roof,
-            )
-        )
-    return tuple(sorted(found, key=lambda rate: -rate.bytes_per_s))
 
 
 def chart_rates(profile: MachineProfile) -> Chart:
@@ -142,23 +93,6 @@ def chart_rates(profile: MachineProfile) -> Chart:
     name = roof_row.mark_text(style="note", align="left", baseline="bottom", dx=3, y=-2).encode(
         x=roof_x, text="text:N"
     )
-    columns = ("type", "GB/s", "± %", "of the roof", "our kernel GB/s", "limited by")
-    table = Table(
-        columns=columns,
-        rows=tuple(
-            (
-                rate.type,
-                format_significant(rate.bytes_per_s / GB),
-                f"{NORMAL_90 * rate.relative_error * 100:.0f}",
-                f"{rate.share * 100:.0f} %",
-                "–" if rate.kernel_bytes_per_s is None
-                else format_significant(rate.kernel_bytes_per_s / GB),
-                rate.limit,
-            )
-            for rate in rates
-        ),
-        right=frozenset(columns[1:5]),
-    )  # fmt: skip
     panel = alt.layer(bars, errors, own, shares, line, name).properties(
         title=f"Weights, GB/s at {format_count(threads, 'thread')}",
         height=panel_height(len(order)),
@@ -169,7 +103,7 @@ def chart_rates(profile: MachineProfile) -> Chart:
         panels=(panel,),
         caption="Roof: the bandwidth of reading a mapped file with as many threads; per cent: the "
         "share of it. Thin lines: 90 % intervals; ticks: our own kernels.",
-        table=table,
+        table=rate_table(rates),
     )
 
 
