@@ -113,20 +113,16 @@ def test_what_is_downloaded_is_the_document_of_the_page(page: str) -> None:
     assert document == made
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_is_text_whatever_stands_in_it(name: str) -> None:
-    plain = render_report(renamed(build_contents(), "plain"))
-    page = render_report(renamed(build_contents(), name))
+def test_a_name_is_text_whatever_stands_in_it() -> None:
+    contents = build_contents()
+    name = " ".join(HOSTILE) + "x" * 400
+    plain = render_report(renamed(contents, "plain"))
+    page = render_report(renamed(contents, name))
     assert [tag for tag, _ in Elements(page).elements] == [
         tag for tag, _ in Elements(plain).elements
     ]
     assert json_of(page, "document")["models"][0]["model"] == name
     assert "49" not in page[page.index("<h1") : page.index("<p class")]
-
-
-def test_a_name_of_500_characters_is_shown(name: str = "<b>" + "x" * 500) -> None:
-    page = render_report(renamed(build_contents(), name))
-    assert "<b>" not in page.replace("&lt;b&gt;", "")[: page.index("<script")]
 
 
 def test_numbers_without_an_end_are_null_in_json() -> None:

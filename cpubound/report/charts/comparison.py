@@ -10,9 +10,9 @@ from cpubound.kernels.values import Measurement
 from cpubound.profile.values import MachineProfile
 from cpubound.report.charts.lines import Axis, LinePoint, draw_lines
 from cpubound.report.charts.models import context_axis, context_table
-from cpubound.report.charts.roofs import type_rates
 from cpubound.report.charts.style import LABEL_WIDTH, Chart, chart_of, panel_height
 from cpubound.report.tables import Table
+from cpubound.report.type_rates import type_rates
 from cpubound.units import GB, format_percent, format_significant
 
 NAMES = ("A", "B")

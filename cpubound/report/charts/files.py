@@ -20,6 +20,7 @@ _AXIS_PIXELS = 40
 _PNG_SCALE = 3
 # Of a character of a caption, on average.
 _CHARACTER_PIXELS = 6.2
+_TITLE_PIXELS = 9.0  # the same of a title
 
 
 def check_suffix(suffix: str) -> str:
@@ -74,7 +75,8 @@ def file_spec(chart: Chart, width_mm: float) -> dict[str, Any]:
     spec: dict[str, Any] = (joined if len(panels) > 1 else panels[0]).to_dict()
     spec["config"] = config(PAPER) | {"background": PAPER.surface}
     spec["config"]["legend"]["columns"] = max(1, panel_width // LEGEND_PIXELS)
-    heading = {"text": chart.title, "fontSize": 15, "offset": 14, "anchor": "start"}
+    lines = wrap(chart.title, round(width / _TITLE_PIXELS))
+    heading = {"text": lines, "fontSize": 15, "offset": 14, "anchor": "start"}
     notes = wrap(chart.caption, round(width / _CHARACTER_PIXELS))
     subtitle = {"subtitle": notes, "subtitleColor": PAPER.quiet, "subtitleFontSize": 11}
     if len(panels) == 1:

@@ -88,8 +88,6 @@ def config(palette: Palette) -> dict[str, Any]:
     return {
         "background": None,
         "font": FONT,
-        # The page describes each chart, and has its numbers in a table.
-        "aria": False,
         "view": {"stroke": None},
         "padding": {"left": 4, "top": 4, "right": 8, "bottom": 4},
         "title": {

@@ -11,6 +11,8 @@ async function draw(place) {
   spec.config = { ...config, legend: { ...config.legend, columns } };
   if (square) spec.height = width - 48;
   await vegaEmbed(place, spec, { actions: false, ast: true, renderer: "svg", tooltip: { theme: "custom" } });
+  // The place itself says what the chart shows, and the table below has its numbers.
+  place.querySelector("svg").setAttribute("aria-hidden", "true");
 }
 
 async function drawAll() {
