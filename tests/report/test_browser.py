@@ -22,8 +22,8 @@ QUIET = (
     "--disable-component-update",
     "--disable-sync",
 )
-# Points and bars, not those of legends.
-MARKS = ".role-mark.mark-symbol path, .role-mark.mark-rect path"
+# Those of the data, not of legends.
+POINTS, BARS = ".role-mark.mark-symbol path", ".role-mark.mark-rect path"
 DRAWN = "html[data-drawn=yes]"
 HOSTILE = "</script><img src=x onerror=\"document.title='gone'\">\u202e\x1b[31m" + "x" * 400
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="not installed: chromium")
@@ -81,7 +81,7 @@ def test_every_panel_has_marks(opened: Opened) -> None:
     panels = opened.page.query_selector_all(".panel")
     assert len(panels) > 12
     for panel in panels:
-        marks = panel.query_selector_all(MARKS)
+        marks = panel.query_selector_all(f"{POINTS}, {BARS}")
         assert marks, panel.get_attribute("data-chart")
         assert any((mark.bounding_box() or {"width": 0})["width"] > 1 for mark in marks)
 
@@ -90,7 +90,8 @@ def test_every_panel_has_marks(opened: Opened) -> None:
     ("chart", "words"), [("contexts", "token/s"), ("rates", "GB/s"), ("noise", "of the median")]
 )
 def test_pointing_at_a_mark_shows_its_value(opened: Opened, chart: str, words: str) -> None:
-    mark = opened.page.query_selector(f"[data-chart={chart}]").query_selector(MARKS)
+    panel = opened.page.query_selector(f"[data-chart={chart}]")
+    mark = panel.query_selector(POINTS) or panel.query_selector(BARS)
     mark.scroll_into_view_if_needed()
     box = mark.bounding_box()
     opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
