@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpubound.cli.options import MAX_DEPTH, FiniteRange, IntegerList, profile_option, refuse_with
+from cpubound import bounds
+from cpubound.cli.options import FiniteRange, IntegerList, profile_option, refuse_with
 
 if TYPE_CHECKING:
     from cpubound.advise.tune.values import Advice
@@ -45,7 +46,7 @@ BATCH_DEPTH = 1024
     "--depth",
     "-d",
     "depths",
-    type=IntegerList(0, MAX_DEPTH),
+    type=IntegerList(0, bounds.DEPTH_TOKENS),
     help="Tokens already in the cache.  [default: 0,4096,16384, within what it was trained for]",
 )
 @click.option(
@@ -84,6 +85,7 @@ def command(
     It opens without a network. Without a MODEL it is about the machine and well-known models.
     """
     from cpubound.cli.output import check_new_file, write_new_file
+    from cpubound.cli.terminal import say
     from cpubound.profile.file import load_profile
     from cpubound.report.charts.files import require_charts
     from cpubound.report.page.render import render_comparison, render_report
@@ -101,7 +103,7 @@ def command(
         validations = tuple(read_validation(path) for path in validation_paths)
         page = render_report(gather(models, quant, depths, target, profile, validations))
     write_new_file(html_path, page, force=force)
-    click.echo(f"Written: {html_path} ({len(page.encode()) / 1e6:.1f} MB). Open it in a browser.")
+    say(f"Written: {html_path} ({len(page.encode()) / 1e6:.1f} MB). Open it in a browser.")
 
 
 def gather(
@@ -188,9 +190,10 @@ def gather_model(
     from cpubound.cost.rates import measured_attention, measures_batches
     from cpubound.model.hyper import HyperParameters
     from cpubound.report.page.contents import ModelContents
+    from cpubound.setting import F16
 
     usual = usual_type(specs)
-    trained = HyperParameters(usual).integer("context_length", MAX_DEPTH)
+    trained = HyperParameters(usual).integer("context_length", bounds.DEPTH_TOKENS)
     asked = depths or tuple(depth for depth in DEPTHS if depth <= trained)
     contexts = curve_depths(usual, asked)
     has_batches = measures_batches(profile.engine)
@@ -205,9 +208,7 @@ def gather_model(
         ),
         settings=tuple(
             api.predict(usual, depth=d, kv_type=f"{k}:{v}", flash_attn=flash, profile=profile)
-            for k, v, flash in sorted(
-                caches, key=lambda cache: (cache[:2] != ("f16", "f16"), cache)
-            )
+            for k, v, flash in sorted(caches, key=lambda cache: (cache[:2] != F16, cache))
             for d in contexts
         ),
         prompts=tuple(

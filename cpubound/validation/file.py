@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cpubound.errors import InputError
+from cpubound.errors import InputError, UsageError
 from cpubound.validation.cells import Cell, Summary, Validation
 
 SCHEMA = "cpubound.validation/1"
@@ -39,7 +39,7 @@ def read_validation(path: Path) -> Validation:
         cells = tuple(_cell(row) for row in document.cells)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): {remedy}") from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, UsageError) as error:
         raise InputError(f"{path} is no validation ({error}): {remedy}") from error
     if not cells:
         raise InputError(f"{path} holds no run: {remedy}")
@@ -47,8 +47,9 @@ def read_validation(path: Path) -> Validation:
 
 
 def _cell(row: dict[str, Any]) -> Cell:
-    """Take the prediction's fields back out of a cell's (``cells.cell_document``)."""
-    cell = msgspec.convert({**row, "prediction": row}, Cell)
+    """Take a prediction and its setting back out of a cell (``document.cell_document``)."""
+    setting = {**row, "allocated_context_tokens": row.get("n_ctx")}
+    cell = msgspec.convert({**row, "prediction": {**row, "setting": setting}}, Cell)
     p = cell.prediction
     rates = (cell.observed_tokens_per_s, p.tokens_per_s, p.low, p.high, *cell.samples_s)
     if not cell.samples_s or not all(math.isfinite(rate) and rate > 0 for rate in rates):

@@ -145,8 +145,8 @@ def test_a_line_goes_through_the_predictions_with_their_intervals(
         if "low" in row
     }
     for p in curves:
-        if (p.quant_label, p.depth_tokens) in drawn:
-            row = drawn[p.quant_label, p.depth_tokens]
+        if (p.quant_label, p.setting.depth_tokens) in drawn:
+            row = drawn[p.quant_label, p.setting.depth_tokens]
             assert (row["y"], row["low"], row["high"]) == (p.tokens_per_s, p.low, p.high)
 
 
@@ -170,7 +170,7 @@ def test_threads_that_were_asked_for_are_lines_and_those_chosen_are_not(
 def test_the_winner_of_each_context_is_said(contents: ReportContents) -> None:
     said = models.describe_winners(contents.models[0].settings)
     fastest = max(
-        (p for p in contents.models[0].settings if p.depth_tokens == 4096),
+        (p for p in contents.models[0].settings if p.setting.depth_tokens == 4096),
         key=lambda p: p.tokens_per_s,
     )
     assert models.format_cache_setting(fastest) in said

@@ -30,7 +30,9 @@ def cell(**changes: Any) -> list[dict[str, Any]]:
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "validation.json"
     path.write_bytes(document())
-    assert read_validation(path) == VALIDATION
+    assert validation_document(PROFILE, read_validation(path)) == validation_document(
+        PROFILE, VALIDATION
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from cpubound import stats
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.charts.style import (
     MOST_LINES,
@@ -24,6 +25,7 @@ _SQUARE = 340  # pixels
 _OTHERS = "others"
 
 
+@showing()
 def chart_validation(validation: Validation, profile: MachineProfile) -> Chart:
     """Draw predicted against observed token/s, both with their intervals, on equal scales."""
     import altair as alt
@@ -98,10 +100,11 @@ def chart_validation(validation: Validation, profile: MachineProfile) -> Chart:
 
 def _row(cell: Cell, kind: str) -> dict[str, Any]:
     p = cell.prediction
-    rates = [p.batch / seconds for seconds in cell.samples_s]
+    rates = [p.setting.batch / seconds for seconds in cell.samples_s]
     return {
         "kind": kind,
-        "name": f"{p.model} {p.quant_label}, {p.threads} thr, {p.depth_tokens} in the cache",
+        "name": f"{p.model} {p.quant_label}, {p.setting.threads} thr, "
+        f"{p.setting.depth_tokens} in the cache",
         "observed": cell.observed_tokens_per_s,
         "slow": stats.quantile(rates, 0.05),
         "fast": stats.quantile(rates, 0.95),

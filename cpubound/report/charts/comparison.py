@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cpubound import stats
 from cpubound.cost.values import Prediction
+from cpubound.foreign import showing
 from cpubound.kernels.values import Measurement
 from cpubound.profile.values import MachineProfile
 from cpubound.report.charts.lines import Axis, LinePoint, draw_lines
@@ -19,6 +20,7 @@ NAMES = ("A", "B")
 _MOST_TICKS = 12
 
 
+@showing()
 def chart_both_read(a: MachineProfile, b: MachineProfile) -> Chart:
     """Draw the read bandwidth of both against threads, with nine tenths of their samples."""
     both = {name: p.measurements("read", "anon_4k") for name, p in zip(NAMES, (a, b), strict=True)}
@@ -59,6 +61,7 @@ def _read_cell(row: Measurement | None) -> str:
     return "–" if row is None else format_significant(row.median_bytes_per_s / GB)
 
 
+@showing()
 def chart_both_rates(a: MachineProfile, b: MachineProfile) -> Chart | None:
     """Draw llama.cpp's rate of each type in both, None where one of them has none."""
     import altair as alt
@@ -117,6 +120,7 @@ def chart_both_rates(a: MachineProfile, b: MachineProfile) -> Chart | None:
     )
 
 
+@showing()
 def chart_both_contexts(a: Sequence[Prediction], b: Sequence[Prediction]) -> Chart:
     """Draw one model's decode speed against the context in both."""
     curves = dict(zip(NAMES, (a, b), strict=True))
@@ -125,8 +129,8 @@ def chart_both_contexts(a: Sequence[Prediction], b: Sequence[Prediction]) -> Cha
     panel = draw_lines(
         {
             name: [
-                LinePoint(x=p.depth_tokens, y=p.tokens_per_s, low=p.low, high=p.high)
-                for p in sorted(predictions, key=lambda p: p.depth_tokens)
+                LinePoint(x=p.setting.depth_tokens, y=p.tokens_per_s, low=p.low, high=p.high)
+                for p in sorted(predictions, key=lambda p: p.setting.depth_tokens)
             ]
             for name, predictions in curves.items()
         },

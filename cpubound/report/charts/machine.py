@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cpubound import stats
 from cpubound.cost.law import fit_law, law_band
 from cpubound.errors import UsageError
+from cpubound.foreign import showing
 from cpubound.kernels.values import Measurement
 from cpubound.profile.values import MachineProfile, WorkingSetPoint
 from cpubound.report.charts.style import (
@@ -49,6 +50,7 @@ _BYTES_LABEL = (
 )
 
 
+@showing()
 def chart_scaling(profile: MachineProfile) -> Chart:
     """Draw bandwidth against threads: every sample, the law fitted to the medians, its band.
 
@@ -181,6 +183,7 @@ def _kernel_name(kernel: str, page_kind: str) -> str:
     return pages if kernel == "read" else f"{kernel}, {pages}"
 
 
+@showing()
 def chart_working_sets(profile: MachineProfile) -> Chart:
     """Draw what one thread reads, and how long a load takes, by the size of what it goes through.
 
@@ -269,6 +272,7 @@ def _working_set_table(points: Sequence[WorkingSetPoint]) -> Table:
     return Table(columns=columns, rows=rows, right=frozenset(columns))
 
 
+@showing()
 def chart_noise(profile: MachineProfile) -> Chart:
     """Draw every sample of the reference kernel in order, those far from the rest marked.
 

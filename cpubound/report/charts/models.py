@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cpubound.cost.values import Prediction, PromptPrediction
+from cpubound.foreign import showing
 from cpubound.model.ftype import DEFAULT_FILE_TYPE
 from cpubound.profile.values import MachineProfile
 from cpubound.report.charts.lines import Axis, LinePoint, draw_lines
@@ -13,6 +14,7 @@ from cpubound.report.charts.style import LABEL_WIDTH, Chart, chart_of, choose_li
 from cpubound.report.predictions import format_depth, format_interval, profile_source
 from cpubound.report.prompts import prompt_table
 from cpubound.report.tables import Table
+from cpubound.report.traffic import format_kv_types
 from cpubound.units import GIB, format_binary_bytes, format_count, format_significant
 
 PARTS = ("weights", "attention", "overhead")
@@ -20,6 +22,7 @@ PARTS = ("weights", "attention", "overhead")
 CacheSetting = tuple[str, str, bool]
 
 
+@showing()
 def chart_contexts(curves: Sequence[Prediction], target: float | None = None) -> Chart:
     """Draw decode speed against the context, a line for each way of running the model.
 
@@ -28,7 +31,7 @@ def chart_contexts(curves: Sequence[Prediction], target: float | None = None) ->
     """
     name = _line_namer(curves)
     lines = _lines(curves, name, lambda p: LinePoint(
-        x=p.depth_tokens, y=p.tokens_per_s, low=p.low, high=p.high, details=_threads(p)
+        x=p.setting.depth_tokens, y=p.tokens_per_s, low=p.low, high=p.high, details=_threads(p)
     ))  # fmt: skip
     wanted = {} if target is None else {f"wanted: {format_significant(target)} token/s": target}
     panel = draw_lines(
@@ -48,13 +51,14 @@ def chart_contexts(curves: Sequence[Prediction], target: float | None = None) ->
     )
 
 
+@showing()
 def chart_settings(predictions: Sequence[Prediction]) -> Chart:
     """Draw decode speed against the context for each setting of the cache, of one file type."""
     lines = _lines(
         predictions,
         format_cache_setting,
         lambda p: LinePoint(
-            x=p.depth_tokens, y=p.tokens_per_s, low=p.low, high=p.high, details=_threads(p)
+            x=p.setting.depth_tokens, y=p.tokens_per_s, low=p.low, high=p.high, details=_threads(p)
         ),
     )
     panel = draw_lines(
@@ -74,6 +78,7 @@ def chart_settings(predictions: Sequence[Prediction]) -> Chart:
     )
 
 
+@showing()
 def chart_predictions(
     curves: Sequence[Prediction], predictions: Sequence[Prediction], profile: MachineProfile
 ) -> Chart:
@@ -95,11 +100,12 @@ def chart_predictions(
     )
 
 
+@showing()
 def describe_winners(predictions: Sequence[Prediction]) -> str:
     """Say from which context on which setting of the cache is the fastest."""
     winners: list[tuple[int, str]] = []
-    for depth in sorted({p.depth_tokens for p in predictions}):
-        here = [p for p in predictions if p.depth_tokens == depth]
+    for depth in sorted({p.setting.depth_tokens for p in predictions}):
+        here = [p for p in predictions if p.setting.depth_tokens == depth]
         best = format_cache_setting(max(here, key=lambda p: p.tokens_per_s))
         if not winners or winners[-1][1] != best:
             winners.append((depth, best))
@@ -111,11 +117,11 @@ def describe_winners(predictions: Sequence[Prediction]) -> str:
 
 
 def format_cache_setting(p: Prediction) -> str:
-    """Name a setting of the cache: ``f16, FA off``."""
-    types = p.kv_type_k if p.kv_type_k == p.kv_type_v else f"{p.kv_type_k}:{p.kv_type_v}"
-    return f"{types}, FA {'on' if p.flash_attn else 'off'}"
+    """Name a setting of the cache: ``F16, FA off``."""
+    return f"{format_kv_types(p.setting)}, FA {'on' if p.setting.flash_attn else 'off'}"
 
 
+@showing()
 def chart_token_time(predictions: Sequence[Prediction]) -> Chart:
     """Draw where the time of a step goes: a panel for each depth, a bar for each way of running."""
     import altair as alt
@@ -124,8 +130,8 @@ def chart_token_time(predictions: Sequence[Prediction]) -> Chart:
     bars = list(dict.fromkeys(name(p) for p in predictions))
     longest = max(p.seconds.total for p in predictions) * 1e3 * 1.12
     panels = []
-    for depth in sorted({p.depth_tokens for p in predictions}):
-        here = [p for p in predictions if p.depth_tokens == depth]
+    for depth in sorted({p.setting.depth_tokens for p in predictions}):
+        here = [p for p in predictions if p.setting.depth_tokens == depth]
         rows = [
             {"name": name(p), "part": part, "order": place, "ms": getattr(p.seconds, part) * 1e3}
             for p in here
@@ -158,7 +164,7 @@ def chart_token_time(predictions: Sequence[Prediction]) -> Chart:
         rows=tuple(
             (
                 name(p),
-                format_context(p.depth_tokens),
+                format_context(p.setting.depth_tokens),
                 *(format_significant(getattr(p.seconds, part) * 1e3) for part in PARTS),
                 format_significant(p.seconds.total * 1e3),
             )
@@ -176,6 +182,7 @@ def chart_token_time(predictions: Sequence[Prediction]) -> Chart:
     )
 
 
+@showing()
 def chart_prompts(prompts: Sequence[PromptPrediction]) -> Chart:
     """Draw how long a prompt takes until the answer begins."""
     lines = {
@@ -202,17 +209,18 @@ def chart_prompts(prompts: Sequence[PromptPrediction]) -> Chart:
         label_width=LABEL_WIDTH,
         title="How long a prompt takes",
         panels=(panel,),
-        caption=f"{first.quant_label}, {format_count(first.threads, 'thread')}, an empty cache "
-        "before it.",
+        caption=f"{first.quant_label}, {format_count(first.setting.threads, 'thread')}, "
+        "an empty cache before it.",
         table=prompt_table(prompts),
     )
 
 
+@showing()
 def chart_batches(predictions: Sequence[Prediction]) -> Chart:
     """Draw what many users together and each of them get, by how many there are."""
-    ordered = sorted(predictions, key=lambda p: p.batch)
+    ordered = sorted(predictions, key=lambda p: p.setting.batch)
     total = [
-        LinePoint(x=p.batch, y=p.tokens_per_s, low=p.low, high=p.high, details=_threads(p))
+        LinePoint(x=p.setting.batch, y=p.tokens_per_s, low=p.low, high=p.high, details=_threads(p))
         for p in ordered
     ]
     each = [
@@ -222,7 +230,7 @@ def chart_batches(predictions: Sequence[Prediction]) -> Chart:
     ]  # fmt: skip
     axis = Axis(
         title="users at once",
-        ticks=[p.batch for p in ordered],
+        ticks=[p.setting.batch for p in ordered],
         is_logarithmic=True,
     )
     order = ("together", "each")
@@ -236,9 +244,9 @@ def chart_batches(predictions: Sequence[Prediction]) -> Chart:
     columns = ("users", "together token/s", "each token/s", "limited by")
     rows = tuple(
         (
-            str(p.batch),
+            str(p.setting.batch),
             format_interval(p),
-            format_significant(p.tokens_per_s / p.batch),
+            format_significant(p.tokens_per_s / p.setting.batch),
             p.bound,
         )
         for p in ordered
@@ -249,16 +257,19 @@ def chart_batches(predictions: Sequence[Prediction]) -> Chart:
         label_width=LABEL_WIDTH,
         title="Several users at once",
         panels=panels,
-        caption=f"{first.quant_label}, {format_count(first.threads, 'thread')}, each with "
-        f"{format_context(first.depth_tokens)}.",
+        caption=f"{first.quant_label}, {format_count(first.setting.threads, 'thread')}, each with "
+        f"{format_context(first.setting.depth_tokens)}.",
         table=Table(columns=columns, rows=rows, right=frozenset(columns[:3])),
     )
 
 
+@showing()
 def chart_memory(curves: Sequence[Prediction], memory_bytes: int | None) -> Chart:
     """Draw the memory that weights and cache take against the context, under what there is."""
     name = _line_namer(curves)
-    lines = _lines(curves, name, lambda p: LinePoint(x=p.depth_tokens, y=p.resident_bytes / GIB))
+    lines = _lines(
+        curves, name, lambda p: LinePoint(x=p.setting.depth_tokens, y=p.resident_bytes / GIB)
+    )
     levels = (
         {}
         if memory_bytes is None
@@ -284,7 +295,7 @@ def chart_memory(curves: Sequence[Prediction], memory_bytes: int | None) -> Char
 
 def context_axis(predictions: Sequence[Prediction]) -> Axis:
     """Return the axis of contexts, written in thousands (of 1024) where they are such."""
-    depths = sorted({p.depth_tokens for p in predictions})
+    depths = sorted({p.setting.depth_tokens for p in predictions})
     step = max(1, 1 << max(depths[-1].bit_length() - 3, 0))
     ticks = [float(tick) for tick in range(0, depths[-1] + 1, step)]
     label = "datum.value % 1024 ? datum.value : datum.value ? datum.value / 1024 + 'k' : 'empty'"
@@ -304,7 +315,7 @@ def _lines(
     """Return the points of at most six lines, each in the order of the context."""
     main = next((name(p) for p in predictions if p.quant_label == DEFAULT_FILE_TYPE), None)
     chosen = choose_lines((name(p) for p in predictions), keep=main)
-    ordered = sorted(predictions, key=lambda p: p.depth_tokens)
+    ordered = sorted(predictions, key=lambda p: p.setting.depth_tokens)
     return {line: [point(p) for p in ordered if name(p) == line] for line in chosen}
 
 
@@ -315,15 +326,16 @@ def _line_namer(predictions: Sequence[Prediction]) -> Callable[[Prediction], str
     # Threads that were chosen anew at each depth make no line of their own.
     by_depth: dict[tuple[str, str, int, int], set[int]] = {}
     for p in predictions:
-        by_depth.setdefault((p.model, p.quant_label, p.depth_tokens, p.batch), set()).add(p.threads)
+        place = (p.model, p.quant_label, p.setting.depth_tokens, p.setting.batch)
+        by_depth.setdefault(place, set()).add(p.setting.threads)
     several_threads = any(len(counts) > 1 for counts in by_depth.values())
-    several_batches = len({p.batch for p in predictions}) > 1
+    several_batches = len({p.setting.batch for p in predictions}) > 1
 
     def name(p: Prediction) -> str:
         parts = [p.model] if several_models else []
         parts += [p.quant_label] if len(labels) > 1 or not (parts or several_threads) else []
-        parts += [format_count(p.threads, "thread")] if several_threads else []
-        parts += [f"batch {p.batch}"] if several_batches else []
+        parts += [format_count(p.setting.threads, "thread")] if several_threads else []
+        parts += [f"batch {p.setting.batch}"] if several_batches else []
         return ", ".join(parts)
 
     return name
@@ -343,10 +355,10 @@ def context_table(
 ) -> Table:
     """Return a row for each context and a column for each line."""
     names = list(dict.fromkeys(name(p) for p in predictions))
-    found = {(p.depth_tokens, name(p)): cell(p) for p in predictions}
+    found = {(p.setting.depth_tokens, name(p)): cell(p) for p in predictions}
     rows = tuple(
         (format_context(depth), *(found.get((depth, column), "–") for column in names))
-        for depth in sorted({p.depth_tokens for p in predictions})
+        for depth in sorted({p.setting.depth_tokens for p in predictions})
     )
     return Table(columns=("context", *names), rows=rows, right=frozenset(names))
 
@@ -356,7 +368,7 @@ def _count_axis(title: str, counts: Sequence[int]) -> Axis:
 
 
 def _threads(p: Prediction) -> str:
-    return format_count(p.threads, "thread")
+    return format_count(p.setting.threads, "thread")
 
 
 def _per(value: float | None, count: float) -> float | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cpubound.cost.interval import NORMAL_90
 from cpubound.cost.rates import grid_of, measured_types, table_at, weight_rate
 from cpubound.errors import UsageError
+from cpubound.foreign import showing
 from cpubound.model.quant import quant_type
 from cpubound.profile.values import EngineCalibration, MachineProfile
 from cpubound.report.charts.style import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 GIGA = 1e9
 
 
+@showing()
 def chart_rates(profile: MachineProfile) -> Chart:
     """Draw llama.cpp's rate of each type under the read bandwidth.
 
@@ -107,6 +109,7 @@ def chart_rates(profile: MachineProfile) -> Chart:
     )
 
 
+@showing()
 def chart_roofs(profile: MachineProfile) -> Chart:
     """Draw measured points under measured roofs: our kernels, llama.cpp alone and in batches.
 
@@ -131,6 +134,7 @@ def chart_roofs(profile: MachineProfile) -> Chart:
     )
 
 
+@showing()
 def chart_roofline(roofline: Roofline, machine: MachineLine) -> Chart:
     """Draw what the roofs let each operator of a model reach, at each batch.
 

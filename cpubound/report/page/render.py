@@ -13,6 +13,7 @@ import msgspec
 from cpubound import __version__
 from cpubound.report.charts.style import LEGEND_PIXELS, PAGE, Chart, config
 from cpubound.report.comparison import comparison_document
+from cpubound.report.document import to_document
 from cpubound.report.machine import machine_document
 from cpubound.report.page.contents import ComparisonContents, ReportContents
 from cpubound.report.page.sections import (
@@ -107,9 +108,9 @@ def report_document(contents: ReportContents) -> dict[str, Any]:
         "profile": profile_reference(profile),
         "target_tokens_per_s": contents.target,
         "machine": machine_document(profile.machine, contents.findings),
-        "bandwidth": [msgspec.to_builtins(row) for row in profile.bandwidth],
-        "noise": msgspec.to_builtins(profile.noise),
-        "summary": [msgspec.to_builtins(p) for p in contents.summary],
+        "bandwidth": to_document(profile.bandwidth),
+        "noise": to_document(profile.noise),
+        "summary": to_document(contents.summary),
         "models": [
             prediction_document(model.table[0].model, profile, model.curves, model.prompts)
             for model in contents.models

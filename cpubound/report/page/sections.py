@@ -12,6 +12,7 @@ from cpubound.advise.tune.values import Advice
 from cpubound.advise.values import Finding
 from cpubound.cost.rates import measured_types
 from cpubound.errors import CpuboundError
+from cpubound.foreign import showing
 from cpubound.profile.values import MachineProfile
 from cpubound.report.charts import checks, comparison, machine, models, roofs
 from cpubound.report.charts.style import Chart
@@ -26,6 +27,8 @@ from cpubound.report.predictions import (
     profile_source,
 )
 from cpubound.report.tables import Table
+from cpubound.report.traffic import format_kv_types
+from cpubound.setting import F16
 from cpubound.units import format_count, format_decimal_bytes, format_percent, format_significant
 
 # Rows that say what differs.
@@ -59,6 +62,7 @@ class Answer:
     notes: tuple[str, ...]
 
 
+@showing()
 def answer(contents: ReportContents) -> Answer:
     """Return the answer to the first question: how fast is the first model here?"""
     profile = contents.profile
@@ -69,7 +73,8 @@ def answer(contents: ReportContents) -> Answer:
     fits = " It does not fit into this machine's memory." if first.fits_in_memory is False else ""
     sentence = (
         f"{first.model} {first.quant_label} on this {cpu}, with "
-        f"{format_count(first.threads, 'thread')} and {models.format_context(first.depth_tokens)}. "
+        f"{format_count(first.setting.threads, 'thread')} and "
+        f"{models.format_context(first.setting.depth_tokens)}. "
         f"Nine runs in ten give {low} to {high} tokens per second.{fits}"
     )
     if contents.target is not None:
@@ -83,6 +88,7 @@ def answer(contents: ReportContents) -> Answer:
     )
 
 
+@showing()
 def comparison_answer(contents: ComparisonContents) -> Answer:
     """Return the answer of a comparison: how much faster B is than A."""
     found = contents.comparison
@@ -100,6 +106,7 @@ def comparison_answer(contents: ComparisonContents) -> Answer:
     )
 
 
+@showing()
 def comparison_sections(contents: ComparisonContents) -> list[Section]:
     """Return the differences first, then the same charts laid over each other."""
     a, b = contents.a, contents.b
@@ -127,6 +134,7 @@ def comparison_sections(contents: ComparisonContents) -> list[Section]:
     ]
 
 
+@showing()
 def sections(contents: ReportContents) -> list[Section]:
     """Return every part that the contents can fill."""
     found = [_summary(contents)] if len(contents.summary) > 1 else []
@@ -142,7 +150,9 @@ def _target_note(contents: ReportContents) -> str:
         p
         for model in contents.models
         for p in model.table
-        if p.depth_tokens == 0 and p.tokens_per_s >= (contents.target or 0.0) and p.fits_in_memory
+        if p.setting.depth_tokens == 0
+        and p.tokens_per_s >= (contents.target or 0.0)
+        and p.fits_in_memory is not False
     ]
     if not enough:
         return f"Nothing here gives {wanted} tok/s."
@@ -159,7 +169,7 @@ def _summary(contents: ReportContents) -> Section:
             p.model,
             p.quant_label,
             format_decimal_bytes(p.file_bytes),
-            str(p.threads),
+            str(p.setting.threads),
             "too big" if p.fits_in_memory is False else format_interval(p),
             BOUNDS[p.bound],
         )
@@ -177,8 +187,8 @@ def _summary(contents: ReportContents) -> Section:
 def _model_sections(contents: ReportContents, model: ModelContents, mark: str) -> Iterable[Section]:
     name = model.table[0].model
     title = f": {name}" if mark else ""
-    depths = sorted({p.depth_tokens for p in model.table})
-    bars = [p for p in model.table if p.depth_tokens in (depths[0], depths[-1])]
+    depths = sorted({p.setting.depth_tokens for p in model.table})
+    bars = [p for p in model.table if p.setting.depth_tokens in (depths[0], depths[-1])]
     speed = [_named(models.chart_contexts(model.curves, contents.target), mark)]
     if len({models.format_cache_setting(p) for p in model.settings}) > 1:
         speed.append(_named(models.chart_settings(model.settings), mark))
@@ -211,8 +221,8 @@ def _model_sections(contents: ReportContents, model: ModelContents, mark: str) -
 
 def _speed_table(model: ModelContents) -> Table:
     """Return a row for each file type and a column for each context."""
-    depths = sorted({p.depth_tokens for p in model.table})
-    found = {(p.quant_label, p.depth_tokens): p for p in model.table}
+    depths = sorted({p.setting.depth_tokens for p in model.table})
+    found = {(p.quant_label, p.setting.depth_tokens): p for p in model.table}
     labels = list(dict.fromkeys(p.quant_label for p in model.table))
     heads = tuple("empty" if depth == 0 else f"at {format_depth(depth)}" for depth in depths)
     rows = []
@@ -231,10 +241,11 @@ def _speed_table(model: ModelContents) -> Table:
 
 def _advice_section(advice: Advice, mark: str, title: str) -> Section:
     r = advice.recommendation
-    kv = "" if (r.kv_type_k, r.kv_type_v) == ("f16", "f16") else f", KV {r.kv_type_k}:{r.kv_type_v}"
+    kv = "" if r.setting.kv_types == F16 else f", KV {format_kv_types(r.setting)}"
     first = (
-        f"Use {format_count(r.threads, 'thread')} for decode, {r.batch_threads} for prompts, "
-        f"flash-attention {'on' if r.flash_attn else 'off'}{kv}, with "
+        f"Use {format_count(r.setting.threads, 'thread')} for decode, "
+        f"{r.batch_threads} for prompts, "
+        f"flash-attention {'on' if r.setting.flash_attn else 'off'}{kv}, with "
         f"{models.format_context(advice.depth_tokens)}: {format_significant(r.tokens_per_s)} tok/s "
         f"[{format_significant(r.low)}, {format_significant(r.high)}]."
     )
@@ -305,6 +316,7 @@ def _named(chart: Chart, mark: str) -> Chart:
     return replace(chart, name=f"{chart.name}{mark}") if mark else chart
 
 
+@showing()
 def source_rows(contents: ReportContents | ComparisonContents) -> list[tuple[str, str]]:
     """Return how the report was made: command, day, and the profiles' versions."""
     profiles = [("profile", contents.profile)] if isinstance(contents, ReportContents) else [
