@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from cpubound import bounds
-from cpubound.cli.options import FiniteRange, IntegerList, profile_option, refuse_with
+from cpubound.cli.options import (
+    FiniteRange,
+    IntegerList,
+    profile_option,
+    refuse_too_many,
+    refuse_with,
+)
 
 if TYPE_CHECKING:
     from cpubound.advise.tune.values import Advice
@@ -93,6 +99,7 @@ def command(
 
     if compare is not None:
         refuse_with("--compare", "--target", "--validation", "--profile")
+    refuse_too_many(models, depths)
     check_new_file(html_path, force=force)
     require_charts()
     if compare is not None:
