@@ -26,9 +26,8 @@ _TITLE_PIXELS = 9.0  # the same of a title
 def check_suffix(suffix: str) -> str:
     """Return ``svg``, ``png`` or ``pdf``; raises ``UsageError`` for another suffix."""
     if suffix.lower() not in SUFFIXES:
-        raise UsageError(
-            f"a picture is a .svg, .png or .pdf file ({suffix or 'no suffix'}): rename the file"
-        )
+        given = suffix if suffix[1:].isalnum() and len(suffix) < 8 else "no such suffix"
+        raise UsageError(f"a picture is a .svg, .png or .pdf file ({given}): rename the file")
     return suffix.lower().removeprefix(".")
 
 
