@@ -50,8 +50,8 @@ RESOLVE = .venv-test/bin/uv pip compile --quiet --universal --python-version 3.1
 
 lock: .venv-test/stamp
 	echo "$(ENGINE)" > locks/engine.txt
-	$(RESOLVE) pyproject.toml --extra engine --extra plot --output-file locks/runtime.txt
-	$(RESOLVE) pyproject.toml --extra engine --extra plot --output-file locks/ci.txt \
+	$(RESOLVE) pyproject.toml --extra engine --extra report --output-file locks/runtime.txt
+	$(RESOLVE) pyproject.toml --extra engine --extra report --output-file locks/ci.txt \
 		--group build --group test --group lint --group bench --group supply
 	rm locks/engine.txt
 

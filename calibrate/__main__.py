@@ -21,6 +21,7 @@ EXPERIMENTS = {
     "agreement": "our decode rate beside llama-bench's, pair by pair",
     "servers": "cloud servers estimated from others, whole CPUs left out",
     "published": "published rates of machines we never had, replayed with rows held out",
+    "pictures": "the pictures of the documentation, from a kept run",
     "speed": "times and memory of whole commands",
 }
 STANDARD_SET = ("crosscheck", "accuracy", "speed")

@@ -1,6 +1,6 @@
 """Where code and settings may come from: what was named, never the folder the user stands in.
 
-A downloaded model may have a ``msgspec.py``, a ``llama-bench`` or a ``matplotlibrc`` beside it.
+A downloaded model may have a ``msgspec.py`` or a ``llama-bench`` beside it.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 _FOLDER_OF_THE_PACKAGE = Path(__file__).resolve().parents[1]
@@ -52,22 +51,6 @@ def forget_current_folder() -> None:
     sys.path[:] = import_folders()
     if "PATH" in os.environ:
         os.environ["PATH"] = os.pathsep.join(map(str, _search_folders()))
-
-
-@contextmanager
-def standing_in(folder: Path) -> Iterator[None]:
-    """Make another folder the current one: for libraries that read settings from it."""
-    try:
-        before = Path.cwd()
-    except FileNotFoundError:
-        # It was removed: nothing can be read from it.
-        yield
-        return
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def _search_folders() -> list[Path]:

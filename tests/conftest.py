@@ -41,10 +41,3 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("architectures")
     unpack_tiny_models(folder)
     return folder
-
-
-@pytest.fixture
-def with_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text stays text in the SVG, so that it can be read back."""
-    matplotlib = pytest.importorskip("matplotlib")
-    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")

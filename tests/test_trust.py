@@ -15,7 +15,7 @@ import cpubound
 from cpubound.engine import find_runner
 from cpubound.engine.processes import python_command, python_environment
 from cpubound.engine.synth import write_model
-from cpubound.trust import find_program, forget_current_folder, import_folders, standing_in
+from cpubound.trust import find_program, forget_current_folder, import_folders
 
 SITE = sysconfig.get_paths()["purelib"]
 LIBRARY = str(Path(os.__file__).parent)
@@ -102,8 +102,6 @@ class TestImportFolders:
         monkeypatch.setattr(sys, "path", ["", LIBRARY])
         gone.rmdir()
         assert import_folders() == [LIBRARY]
-        with standing_in(tmp_path):
-            pass
 
 
 class TestChildren:
@@ -198,18 +196,3 @@ class TestPrograms:
         monkeypatch.setattr(sys, "path", sys.path[:])
         forget_current_folder()
         assert os.environ["PATH"] == str(there.parent)
-
-
-def test_settings_of_pictures_are_not_read_from_the_current_folder(
-    hostile: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("matplotlib")
-    for name in IMPORTED:
-        (hostile / f"{name}.py").unlink()
-    (hostile / "matplotlibrc").write_text("axes.titlesize: 77\n")
-    said = run_script(
-        tmp_path,
-        "from cpubound.report.figures import require_matplotlib; require_matplotlib()\n"
-        "import matplotlib, os; print(matplotlib.rcParams['axes.titlesize'], os.getcwd())",
-    )
-    assert said.split() == ["large", str(hostile)]

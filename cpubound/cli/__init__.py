@@ -22,6 +22,7 @@ from cpubound.foreign import visible
 
 COMMANDS = {
     "calibrate": "Measure this machine, and llama.cpp on it.",
+    "show": "Print a saved profile again.",
     "predict": "Say how fast a model will decode.",
     "validate": "Run llama.cpp and show predicted beside observed.",
     "tune": "Choose threads and settings for a model.",
@@ -31,6 +32,7 @@ COMMANDS = {
     "doctor": "Show what this machine is, and what slows it.",
     "compare": "Compare two profiles.",
     "roofline": "Show what binds on a roofline, here or on a named machine.",
+    "report": "Write a page with charts of this machine and of models on it.",
     "synth": "Write a synthetic GGUF of a known shape.",
 }
 # EX_SOFTWARE of sysexits.h.

@@ -54,6 +54,7 @@ def command(
     models: tuple[str, ...],
     cpu: str | None,
     plot_path: str | None,
+    plot_width: float,
     style: str,
     json_path: str | None,
     force: bool,
@@ -70,8 +71,8 @@ def command(
     from cpubound.cli.saving import Save
     from cpubound.profile.file import profile_document
     from cpubound.profile.keeping import ENGINE
+    from cpubound.report.charts.machine import chart_scaling
     from cpubound.report.fitted_profile import fitted_table, fitted_text
-    from cpubound.report.plots import plot_saturation
     from cpubound.report.profile import bandwidth_table, profile_text
 
     if out is not None:
@@ -126,7 +127,7 @@ def command(
             text=f"{profile_text(profile, expected_rates(profile))}\n\n{save.sentence} "
             "Next:  cpubound predict MODEL.gguf   ·   cpubound tune MODEL.gguf",
             beside=lambda: write_picture(
-                plot_path, lambda suffix: plot_saturation(profile, suffix=suffix), force=force
+                plot_path, plot_width, lambda: chart_scaling(profile), force=force
             ),
         ),
     )

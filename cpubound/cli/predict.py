@@ -24,6 +24,7 @@ from cpubound.llama_facts import N_UBATCH
 
 if TYPE_CHECKING:
     from cpubound.model.values import ModelSpec, ModelTraffic
+    from cpubound.report.charts.style import Chart
 
 # A curve over contexts, where none is asked for.
 CURVE_TOKENS = 16384
@@ -82,6 +83,7 @@ def command(
     flash_attn: bool,
     profile_path: str | None,
     plot_path: str | None,
+    plot_width: float,
     style: str,
     json_path: str | None,
     force: bool,
@@ -222,8 +224,8 @@ def command(
     if beyond:
         notes = f"{notes}\n{beyond}"
 
-    def draw(suffix: str) -> bytes:
-        from cpubound.report.plots import plot_predictions
+    def make_chart() -> Chart:
+        from cpubound.report.charts.models import chart_predictions
 
         curves = [
             p
@@ -232,7 +234,7 @@ def command(
             for sequences in batch
             for p in api.predict_at(profile, traffic(spec, tokens, sequences), threads)
         ]
-        return plot_predictions(curves, predictions, profile, suffix=suffix)
+        return chart_predictions(curves, predictions, profile)
 
     print_result(
         report.prediction_document(model, profile, predictions, prompts),
@@ -243,7 +245,7 @@ def command(
         before=report.prediction_heading(predictions[0].model, profile),
         after=(notes, *prompt_blocks(prompts)),
         csv_table=report.prediction_rows(predictions),
-        beside=lambda: write_picture(plot_path, draw, force=force),
+        beside=lambda: write_picture(plot_path, plot_width, make_chart, force=force),
     )
 
 

@@ -135,6 +135,7 @@ def command(
     acceptance: tuple[float, ...],
     draft_tokens: int,
     plot_path: str | None,
+    plot_width: float,
     profile_path: str | None,
     style: str,
     json_path: str | None,
@@ -148,7 +149,7 @@ def command(
     from cpubound.cli.output import print_result
     from cpubound.model.resolve import resolve_model
     from cpubound.report import roofline as report
-    from cpubound.report.plots import plot_roofline
+    from cpubound.report.charts.roofs import chart_roofline
     from cpubound.report.roofline_document import roofline_document
     from cpubound.setting import read_setting
     from cpubound.theory.analysis import analyse
@@ -193,7 +194,7 @@ def command(
         after=report.sections_after(roofline, outlook),
         csv_table=report.point_rows(roofline),
         beside=lambda: write_picture(
-            plot_path, lambda suffix: plot_roofline(roofline, line, suffix=suffix), force=force
+            plot_path, plot_width, lambda: chart_roofline(roofline, line), force=force
         ),
     )
 

@@ -81,6 +81,7 @@ def command(
     bench_path: str | None,
     profile_path: str | None,
     plot_path: str | None,
+    plot_width: float,
     style: str,
     json_path: str | None,
     force: bool,
@@ -99,7 +100,7 @@ def command(
     from cpubound.model.resolve import file_types_for, resolve_models
     from cpubound.profile.file import load_profile
     from cpubound.report import validation as report
-    from cpubound.report.plots import plot_validation
+    from cpubound.report.charts.checks import chart_validation
     from cpubound.report.profile import noise_line
     from cpubound.report.prompts import (
         prompt_validation_document,
@@ -112,7 +113,9 @@ def command(
         if not models:
             refuse_without("MODEL", "--quant")
         check_picture(plot_path, force=force)
-        _compare_file(bench_path, models, quant, profile_path, plot_path, style, json_path, force)
+        _compare_file(
+            bench_path, models, quant, profile_path, plot_path, plot_width, style, json_path, force
+        )
         return
     if not models:
         raise UsageError("no model given: name one, or give --from FILE")
@@ -176,9 +179,7 @@ def command(
         force=force,
         after=report.validation_summary(validation) + noise_line(profile),
         beside=lambda: write_picture(
-            plot_path,
-            lambda suffix: plot_validation(validation, profile, suffix=suffix),
-            force=force,
+            plot_path, plot_width, lambda: chart_validation(validation, profile), force=force
         ),
     )
 
@@ -189,6 +190,7 @@ def _compare_file(
     quant: str | None,
     profile_path: str | None,
     plot_path: str | None,
+    plot_width: float,
     style: str,
     json_path: str | None,
     force: bool,
@@ -197,7 +199,7 @@ def _compare_file(
     from cpubound.model.resolve import resolve_models
     from cpubound.profile.file import load_profile
     from cpubound.report import validation as report
-    from cpubound.report.plots import plot_validation
+    from cpubound.report.charts.checks import chart_validation
     from cpubound.validation.bench_files import validate_from
 
     profile = load_profile(profile_path)
@@ -211,8 +213,6 @@ def _compare_file(
         force=force,
         after=report.validation_summary(validation),
         beside=lambda: write_picture(
-            plot_path,
-            lambda suffix: plot_validation(validation, profile, suffix=suffix),
-            force=force,
+            plot_path, plot_width, lambda: chart_validation(validation, profile), force=force
         ),
     )

@@ -173,6 +173,26 @@ def saturation_point(
     )
 
 
+def law_band(
+    samples: Mapping[int, Sequence[float]],
+    counts: Sequence[float],
+    *,
+    draws: int = 60,
+    seed: int = 0,
+) -> list[tuple[float, float]]:
+    """Return the 5 … 95 % range of the law at thread counts, over bootstrap draws of the samples.
+
+    ``samples`` are rates (bytes per second) by thread count.
+    """
+    order = random.Random(seed)
+    laws = [
+        fit_law({"": {t: stats.median(order.choices(r, k=len(r))) for t, r in samples.items()}})
+        for _ in range(draws)
+    ]
+    rates = [[law.rate("", count) for law in laws] for count in counts]
+    return [(stats.quantile(row, 0.05), stats.quantile(row, 0.95)) for row in rates]
+
+
 def coarse_counts(limit: int, landmarks: Sequence[int] = ()) -> tuple[int, ...]:
     """Return the thread counts to begin with: doubling to ``limit``, and landmarks.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from cpubound.profile.values import MachineProfile
 from cpubound.report.document import to_document
 from cpubound.report.predictions import format_depth, format_interval, profile_reference
 from cpubound.report.tables import Block, Table, indent, render_block
-from cpubound.units import format_percent
+from cpubound.units import GB, format_count, format_percent, format_significant
 
 _MAX_TEXT = 34
 
@@ -33,7 +34,7 @@ def comparison_document(
 @showing()
 def comparison_text(comparison: Comparison, style: str = "table") -> str:
     """Return identity first, then what differs, then what it means for the models."""
-    blocks: list[Block] = [_verdict(comparison)]
+    blocks: list[Block] = [comparison_verdict(comparison)]
     if comparison.identity:
         blocks.append(identity_table(comparison.identity))
     if comparison.rates:
@@ -45,6 +46,31 @@ def comparison_text(comparison: Comparison, style: str = "table") -> str:
         blocks.append(model_table(comparison.models))
     texts = [(block, render_block(block, style)) for block in blocks]
     return "\n\n".join(indent(text) if isinstance(b, Table) else text for b, text in texts)
+
+
+def largest_differences(comparison: Comparison, most: int) -> Table:
+    """Return what differs most, a row each: the machine, then models, then measured rates.
+
+    Of what was measured only what changed by more than the noise, the largest changes first.
+    """
+    rates = sorted(
+        (r for r in comparison.rates if r.beyond_noise), key=lambda r: -abs(math.log1p(r.change))
+    )
+    rows = [
+        *((d.field, *_shorten(d.a, d.b), "") for d in comparison.identity),
+        *(
+            (f"{m.a.model} {m.a.quant_label}, tok/s", format_significant(m.a.tokens_per_s),
+             format_significant(m.b.tokens_per_s), format_percent(m.change, 0))
+            for m in comparison.models
+        ),
+        *(
+            (f"{r.what}, {format_count(r.threads, 'thread')}, GB/s", f"{r.a_bytes_per_s / GB:.1f}",
+             f"{r.b_bytes_per_s / GB:.1f}", format_percent(r.change, 0))
+            for r in rates
+        ),
+    ]  # fmt: skip
+    columns = ("what", "A", "B", "change")
+    return Table(columns=columns, rows=tuple(rows[:most]), right=frozenset({"change"}))
 
 
 def identity_table(differences: Sequence[Difference]) -> Table:
@@ -89,7 +115,9 @@ def model_table(models: Sequence[ModelDifference]) -> Table:
     return Table(columns=columns, rows=rows, right=frozenset({"change"}))
 
 
-def _verdict(comparison: Comparison) -> str:
+@showing()
+def comparison_verdict(comparison: Comparison) -> str:
+    """Say whether machine and engine are the same."""
     machine = "The same machine" if comparison.same_machine else "Two machines"
     engine = (
         "the same llama.cpp"

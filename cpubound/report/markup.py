@@ -1,4 +1,4 @@
-"""How each format takes a text that means only itself: Markdown, CSV, pictures, JSON."""
+"""How each format takes a text that means only itself: Markdown, CSV, JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cpubound.foreign import hide_credentials, visible
+from cpubound.foreign import hide_credentials
 
 # What GitHub's Markdown reads as markup wherever it stands (spec 0.29 and its mathematics); an
 # underscore and a bracket only where they open or close something.
@@ -41,15 +41,6 @@ def csv_cell(text: str) -> str:
     if text.lstrip().startswith(_FORMULA) and not _NUMBER.fullmatch(text):
         return f"'{text}"
     return text
-
-
-def picture_text(text: str) -> str:
-    """Return the text on one visible line as matplotlib draws it, without mathematics.
-
-    It leaves labels out of a legend that begin with an underscore.
-    """
-    shown = visible(text).replace("$", r"\$")
-    return f" {shown}" if shown.startswith("_") else shown
 
 
 def json_text(document: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ _BASIS = {
     "kernel": "estimated from cpubound's own kernels; llama.cpp was not measured",
     "ceiling": "bytes over read bandwidth only; llama.cpp was not measured: an upper bound",
 }
-_BOUND = {
+BOUNDS = {
     "memory": "memory",
     "kernel": "kernel",
     "attention": "attention",
@@ -108,14 +108,17 @@ def prediction_rows(predictions: Sequence[Prediction]) -> Table:
 
 
 @showing()
-def prediction_heading(model: str, profile: MachineProfile) -> str:
-    """Return the line above the table."""
+def profile_source(profile: MachineProfile) -> str:
+    """Say which profile figures are from: of which machine, of which day, how quiet it was."""
     machine = profile.machine.cpu_model or profile.machine.architecture
     rests_on = f"fitted to {profile.fitted_to}" if profile.fitted_to else profile.noise.verdict
-    return (
-        f"{model} on {machine} (profile of {profile.created[:10]}, {rests_on})"
-        "\n  tok/s [90 % interval]"
-    )
+    return f"{machine} (profile of {profile.created[:10]}, {rests_on})"
+
+
+@showing()
+def prediction_heading(model: str, profile: MachineProfile) -> str:
+    """Return the line above the table."""
+    return f"{model} on {profile_source(profile)}\n  tok/s [90 % interval]"
 
 
 @showing()
@@ -213,7 +216,7 @@ def format_depth(depth: int) -> str:
 
 def _limits(predictions: Sequence[Prediction]) -> str:
     """Name what binds, in the order of the columns, each once."""
-    return ", ".join(dict.fromkeys(_BOUND[p.bound] for p in predictions))
+    return ", ".join(dict.fromkeys(BOUNDS[p.bound] for p in predictions))
 
 
 def _plain(value: object) -> str:

@@ -29,6 +29,8 @@ NEEDED = {
     "doctor": [],
     "compare": ["home/profile.json", "home/profile.json", "llama-3.2-1b:Q4_0"],
     "roofline": ["llama-3.2-1b:Q4_0"],
+    "report": ["llama-3.2-1b:Q4_0", "--force"],
+    "show": [],
     "synth": ["smollm2-135m:Q4_0", "-o", "new.gguf"],
 }
 RUNS_A_MODEL = (
@@ -38,6 +40,8 @@ RUNS_A_MODEL = (
     "cpubound.api.breakdown",
     "cpubound.api.diagnose_live",
     "cpubound.engine.synth.write_model",
+    # It runs none, but draws for seconds.
+    "cpubound.report.page.render.render_report",
 )
 EXIT_CODES = {0, 1, 2, 3, 4}
 

@@ -202,12 +202,10 @@ def test_a_place_without_a_folder_is_found_before_the_work(
 def test_a_picture_that_fails_leaves_the_result_printed(
     invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib")
-
     def fail(*_: object, **__: object) -> bytes:
         raise RuntimeError("no font")
 
-    monkeypatch.setattr("cpubound.report.plots.plot_saturation", fail)
+    monkeypatch.setattr("cpubound.report.charts.machine.chart_scaling", fail)
     measure(monkeypatch, WHOLE)
     code, out, err = invoke("calibrate", "--plot", str(tmp_path / "x.svg"))
     assert code == 70

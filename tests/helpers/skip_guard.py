@@ -16,6 +16,7 @@ import pytest
 # What a machine of CI may lack, and why no installation gives it.
 MAY_SKIP = (
     r"not installed: (aarch64-linux-gnu-gcc|, |qemu-aarch64-static)+",  # a cross compiler
+    r"not installed: chromium",  # a browser, from the distribution
     r"the compiler has no runtime for [a-z0-9,]+",  # sanitizers of some distributions
     r"every kernel of this build can run here",  # nothing is left to be refused
     r"threads cannot be bound here",  # sandboxes that refuse affinity
