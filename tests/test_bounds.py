@@ -18,7 +18,7 @@ from cpubound.engine.bench_rows import read_bench_rows
 from cpubound.errors import CpuboundError, InputError, ModelFileError, ProfileError, UsageError
 from cpubound.model.gguf import read_gguf, shard_names
 from cpubound.model.resolve import resolve_model
-from cpubound.model.stores import local
+from cpubound.model.stores import folders
 from cpubound.model.traffic import prompt_steps
 from cpubound.profile.file import decode_profile, load_profile
 from cpubound.profile.keeping import keep_profile
@@ -203,4 +203,4 @@ def test_a_store_of_many_folders_is_looked_through_up_to_a_bound(
         folder = tmp_path / f"{number:02d}"
         folder.mkdir()
         (folder / "m.gguf").touch()
-    assert len(list(local._gguf_files(tmp_path))) == 4
+    assert len(list(folders.find_models(tmp_path))) == 4
