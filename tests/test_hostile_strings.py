@@ -23,7 +23,7 @@ import pytest
 from builders import build_validation, standard_profile
 from fake_machine import build_server
 from gguf_bytes import STRING, U32, GgufBytes, TensorInfo, pair
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kept import DATA
 from markdown_it import MarkdownIt
@@ -219,6 +219,7 @@ def test_the_machine_files_of_a_sysroot_are_only_texts(home: Path, text: str) ->
 
 @some
 @given(TEXTS)
+@example("0")  # a KV type that is none
 def test_the_lines_of_a_log_are_only_texts(text: str) -> None:
     raw = text.encode("utf-8", "replace").decode()
     Path("log").write_text(

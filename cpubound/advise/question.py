@@ -10,13 +10,14 @@ from cpubound.advise.engines import LLAMA_CPP, Engine, find_engine
 from cpubound.advise.logs import LoggedRun
 from cpubound.advise.tune.defaults import Default
 from cpubound.errors import InputError, UsageError
+from cpubound.llama_facts import KV_TYPES
 from cpubound.machine.values import Machine
 from cpubound.model.catalog import catalog_entry
 from cpubound.model.label import quant_label
 from cpubound.model.names import catalog_name_in, file_type_in
 from cpubound.model.values import ModelSpec
 from cpubound.profile.values import MachineProfile
-from cpubound.setting import Setting
+from cpubound.setting import F16, Setting
 from cpubound.units import format_binary_bytes, format_count
 
 # Logs print sizes and counts to three or more digits; file types lie further apart.
@@ -81,7 +82,7 @@ def model_case_of(question: Question, spec: ModelSpec, default: Default) -> Mode
     flash = _known(question.flash_attn, run.flash_attn if run else None)
     threads = _known(question.threads, run.threads if run else None)
     threads = _known(threads, spec.default_threads)
-    kv_types = _known(question.kv_types, run.kv_types if run else None) or ("f16", "f16")
+    kv_types = _known(question.kv_types, _logged_kv_types(run)) or F16
     depth = _known(question.depth_tokens, run.depth_tokens if run else None) or 0
     n_ctx = _known(question.n_ctx, run.n_ctx if run else None)
     if n_ctx is not None and question.n_ctx is None:
@@ -92,11 +93,19 @@ def model_case_of(question: Question, spec: ModelSpec, default: Default) -> Mode
         depth_tokens=depth,
         allocated_context_tokens=n_ctx,
         batch=question.sequences,
-        kv_type_k=kv_types[0].lower(),
-        kv_type_v=kv_types[1].lower(),
+        kv_type_k=kv_types[0],
+        kv_type_v=kv_types[1],
         flash_attn=default.flash_attn if flash is None else flash,
     )
     return ModelCase(spec=spec, setting=setting)
+
+
+def _logged_kv_types(run: LoggedRun | None) -> tuple[str, str] | None:
+    """Return the types of K and V that a log names; None if llama.cpp has no such cache."""
+    if run is None or run.kv_types is None:
+        return None
+    k, v = (name.lower() for name in run.kv_types)
+    return (k, v) if k in KV_TYPES and v in KV_TYPES else None
 
 
 def case_of(

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from cpubound.cost.values import MachineEstimate
+from cpubound.foreign import showing
 from cpubound.machine.described import DescribedMachine
 from cpubound.report.tables import Table
 from cpubound.units import GB, format_significant
@@ -54,6 +55,7 @@ def estimate_rows(estimates: Sequence[MachineEstimate]) -> Table:
     return Table(columns=columns, rows=rows)
 
 
+@showing()
 def machine_line(machine: DescribedMachine, cores: int) -> str:
     """Say what was understood of the words."""
     cpu = machine.cpu
@@ -72,6 +74,7 @@ def machine_line(machine: DescribedMachine, cores: int) -> str:
     return "Understood: " + ", ".join(parts) + "."
 
 
+@showing()
 def estimate_notes(machine: DescribedMachine) -> str:
     """Return what the numbers rest on, and what would narrow them most."""
     lines = [f"Note: {note}." for note in machine.notes]
