@@ -177,8 +177,6 @@ def test_a_limit_on_files_loses_no_result(tmp_path: Path) -> None:
 def test_every_file_option_follows_a_link(
     invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
-    if option == "--plot":
-        pytest.importorskip("matplotlib")
     measure(monkeypatch, WHOLE)
     (tmp_path / "elsewhere").mkdir()
     target, link = tmp_path / "elsewhere" / "x.svg", tmp_path / "link.svg"
