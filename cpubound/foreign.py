@@ -31,6 +31,7 @@ _UNSEEN = re.compile(
     "\U000e0100-\U000e01ef]|(?<=[\u0300-\u036f]{3})[\u0300-\u036f]"
 )
 _BYTES_OF_NAMES = range(0xDC80, 0xDD00)  # where Python keeps bytes that are no UTF-8
+_STRINGLESS = frozenset({float, int, bool, type(None)})
 _WORD = re.compile(r"\S+")
 _HOST = re.compile(r":/+|//+")  # what stands before the host of an address, however mistyped
 
@@ -50,6 +51,8 @@ def visible_lines(text: str) -> str:
 
 def show_values(value: Any, show: Callable[[str], str]) -> Any:
     """Return a value with every string in it as ``show`` gives it; itself where none changes."""
+    if type(value) in _STRINGLESS:
+        return value
     if isinstance(value, str):
         return show(value)
     if isinstance(value, PurePath):
@@ -59,6 +62,9 @@ def show_values(value: Any, show: Callable[[str], str]) -> Any:
         same = all(k is a and v is b for (k, v), (a, b) in zip(pairs, value.items(), strict=True))
         return value if same else dict(pairs)
     if isinstance(value, tuple | list | frozenset):
+        # A profile has a hundred thousand samples.
+        if _STRINGLESS.issuperset(map(type, value)):
+            return value
         items = [show_values(item, show) for item in value]
         same = all(a is b for a, b in zip(items, value, strict=True))
         return value if same else type(value)(items)
