@@ -89,7 +89,9 @@ def load_profile(path: str | Path | None = None) -> MachineProfile:
     except FileNotFoundError:
         if path is None:
             raise ProfileError(
-                f"this machine has no profile yet ({chosen}): run `cpubound calibrate` first"
+                f"this machine has no profile yet ({chosen}): run `cpubound calibrate` first "
+                "(about 2 minutes), or estimate from the CPU's name: "
+                'cpubound predict MODEL --machine "ryzen 7 7840u"'
             ) from None
         raise ProfileError(f"there is no such profile ({chosen}): check the path") from None
     except OSError as error:
