@@ -30,9 +30,7 @@ def chart_contexts(curves: Sequence[Prediction], target: float | None = None) ->
     wanted rate in token/s.
     """
     name = _line_namer(curves)
-    lines = _lines(curves, name, lambda p: LinePoint(
-        x=p.setting.depth_tokens, y=p.tokens_per_s, low=p.low, high=p.high, details=_threads(p)
-    ))  # fmt: skip
+    lines = _lines(curves, name, _speed_point)
     wanted = {} if target is None else {f"wanted: {format_significant(target)} token/s": target}
     panel = draw_lines(
         lines,
@@ -54,13 +52,7 @@ def chart_contexts(curves: Sequence[Prediction], target: float | None = None) ->
 @showing()
 def chart_settings(predictions: Sequence[Prediction]) -> Chart:
     """Draw decode speed against the context for each setting of the cache, of one file type."""
-    lines = _lines(
-        predictions,
-        format_cache_setting,
-        lambda p: LinePoint(
-            x=p.setting.depth_tokens, y=p.tokens_per_s, low=p.low, high=p.high, details=_threads(p)
-        ),
-    )
+    lines = _lines(predictions, format_cache_setting, _speed_point)
     panel = draw_lines(
         lines,
         title="Decode speed, token/s",
@@ -305,6 +297,13 @@ def context_axis(predictions: Sequence[Prediction]) -> Axis:
 def format_context(depth: int) -> str:
     """Name a context: ``an empty context``, ``8k of context``."""
     return f"{format_depth(depth)} of context" if depth else "an empty context"
+
+
+def _speed_point(p: Prediction) -> LinePoint:
+    """Return a decode speed at its context, with its interval."""
+    return LinePoint(
+        x=p.setting.depth_tokens, y=p.tokens_per_s, low=p.low, high=p.high, details=_threads(p)
+    )
 
 
 def _lines(
